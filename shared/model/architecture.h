@@ -1,0 +1,60 @@
+/* What a served model is made of: the numbers that decide its arithmetic, its weights and its KV cache.
+ * Filled from a scenario's model table (scenarios/models); every value there names its source.
+ */
+#ifndef TANDEM_MODEL_ARCHITECTURE_H
+#define TANDEM_MODEL_ARCHITECTURE_H
+
+#include <stdint.h>
+
+enum attention_kind {
+    ATTENTION_GQA = 1, /* grouped-query; MHA and MQA are its ends */
+    ATTENTION_MLA = 2, /* multi-head latent attention: one latent vector a token, shared by all heads */
+};
+
+enum number_format {
+    FORMAT_BF16 = 1,
+    FORMAT_FP8 = 2,       /* per-tensor or per-channel scales */
+    FORMAT_FP8_BLOCK = 3, /* 128 x 128 block scales, as DeepSeek ships */
+    FORMAT_FP4 = 4,       /* nvfp4, mxfp4: 4 bits and scales */
+};
+
+struct architecture {
+    char name[64];
+    enum attention_kind attention;
+    uint32_t layers;
+    uint32_t dense_layers; /* leading layers whose MLP is dense though the rest is MoE */
+    uint32_t hidden;
+    uint32_t heads;    /* query heads */
+    uint32_t kv_heads; /* 1 for MLA */
+    uint32_t head_dim; /* of q and k (GQA) */
+    uint32_t vocab;
+
+    /* MLA only. Cached a token and layer: latent_dim + rope_dim elements. */
+    uint32_t latent_dim;   /* kv_lora_rank, 512 */
+    uint32_t rope_dim;     /* qk_rope_head_dim, 64 */
+    uint32_t nope_dim;     /* qk_nope_head_dim, 128 */
+    uint32_t value_dim;    /* v_head_dim, 128 */
+    uint32_t q_latent_dim; /* q_lora_rank, 1536; 0: q is projected directly */
+
+    uint32_t intermediate; /* of a dense MLP (SwiGLU: three matrices) */
+
+    /* Mixture of experts; experts = 0 for a dense model. */
+    uint32_t experts;
+    uint32_t experts_active;
+    uint32_t expert_intermediate;
+    uint32_t shared_experts; /* each of expert_intermediate */
+
+    /* Sliding window: layers - full_layers attend to the last `window` tokens only. window = 0: none. */
+    uint32_t window;
+    uint32_t full_layers;
+
+    enum number_format weight_format;        /* of the projections and dense MLPs */
+    enum number_format expert_weight_format; /* of the routed experts */
+    enum number_format kv_format;            /* of the KV cache: bf16 or fp8 */
+
+    uint32_t tied_embeddings; /* 1: the LM head is the embedding */
+    uint32_t tail_bytes;      /* a request's tail: hidden states and logits of the last position; 0: no tail */
+    uint32_t tail_writes;     /* writes that carry it */
+};
+
+#endif

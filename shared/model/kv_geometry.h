@@ -1,0 +1,95 @@
+/* How one instance lays out its KV cache: which rank holds which heads of which layers, in pages of how many tokens.
+ * Two instances can exchange KV only if a transfer plan exists between their geometries (transfer_plan.h).
+ *
+ * Ranks of an instance are numbered (stage * data + group) * tensor + t: a pipeline stage holds all attention groups,
+ * a group is `tensor` consecutive ranks. KV heads are spread over the t of a group: heads per rank max(1, H / T), and
+ * where T > H consecutive ranks hold copies (integer division, never modulo).
+ */
+#ifndef TANDEM_MODEL_KV_GEOMETRY_H
+#define TANDEM_MODEL_KV_GEOMETRY_H
+
+#include "base/limits.h"
+#include "model/architecture.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum kv_layout {
+    LAYOUT_HND = 1, /* heads before tokens inside a page: a head range is one contiguous run */
+    LAYOUT_NHD = 2, /* tokens before heads: a head range is one run a token */
+};
+
+/* How an instance is spread over its ranks. ranks = tensor * data * pipeline. */
+struct parallelism {
+    uint16_t tensor;   /* tensor-parallel ranks of one attention group */
+    uint16_t data;     /* data-parallel attention groups */
+    uint16_t expert;   /* ranks that the routed experts are spread over; 1: experts are split by tensor parallelism */
+    uint16_t pipeline; /* stages */
+};
+
+struct kv_geometry {
+    uint16_t layers;
+    uint16_t kv_heads;     /* H; 1 for a latent cache */
+    uint16_t planes;       /* 2: K and V; 1: latent */
+    uint16_t page_tokens;  /* S */
+    uint32_t head_bytes;   /* bytes of one head of one token in one plane: D * e */
+    enum kv_layout layout;
+    struct parallelism parallelism;
+    uint16_t stage_layer_first[STAGES_MAX + 1]; /* global ids; stage s holds [first[s], first[s + 1]) */
+};
+
+enum geometry_refusal {
+    GEOMETRY_OK = 0,
+    GEOMETRY_HEADS = 1,        /* neither H % T == 0 nor T % H == 0 */
+    GEOMETRY_PAGE_SIZES = 2,   /* neither page size divides the other */
+    GEOMETRY_LAYERS = 3,       /* layer ids or counts differ, or a stage is empty */
+    GEOMETRY_MODEL = 4,        /* planes, head bytes, head count or layout differ */
+    GEOMETRY_LIMIT = 5,        /* a limit of base/limits.h is exceeded */
+};
+
+/* The geometry of `architecture` served with `parallelism`; layers are dealt to stages evenly, the first stages taking
+ * one more where they do not divide. Refuses what cannot be laid out. */
+enum geometry_refusal kv_geometry_make(const struct architecture *architecture, struct parallelism parallelism,
+                                       uint32_t page_tokens, enum kv_layout layout, struct kv_geometry *geometry);
+
+/* One sentence for people: "KV heads (8) and tensor-parallel ranks (3): neither divides the other". */
+const char *geometry_refusal_text(enum geometry_refusal refusal);
+
+static inline uint32_t kv_ranks(const struct parallelism *p)
+{
+    return (uint32_t)p->tensor * p->data * p->pipeline;
+}
+
+/* Heads that one rank of a group holds. */
+static inline uint32_t kv_rank_heads(const struct kv_geometry *g)
+{
+    return g->kv_heads > g->parallelism.tensor ? g->kv_heads / g->parallelism.tensor : 1;
+}
+
+/* Consecutive ranks of a group that hold the same heads. */
+static inline uint32_t kv_replicas(const struct kv_geometry *g)
+{
+    return g->parallelism.tensor > g->kv_heads ? g->parallelism.tensor / g->kv_heads : 1;
+}
+
+/* Bytes of one page of one layer and plane on one rank. */
+static inline uint64_t kv_page_plane_bytes(const struct kv_geometry *g)
+{
+    return (uint64_t)kv_rank_heads(g) * g->page_tokens * g->head_bytes;
+}
+
+/* Bytes that one token occupies on one rank of a stage that holds `layers` layers. */
+static inline uint64_t kv_token_rank_bytes(const struct kv_geometry *g, uint32_t layers)
+{
+    return (uint64_t)kv_rank_heads(g) * g->head_bytes * g->planes * layers;
+}
+
+static inline uint32_t kv_pages(const struct kv_geometry *g, uint32_t tokens)
+{
+    return tokens / g->page_tokens + (tokens % g->page_tokens != 0);
+}
+
+/* A 64-bit digest of every field, exchanged in the handshake. */
+uint64_t kv_geometry_hash(const struct kv_geometry *geometry);
+
+#endif

@@ -1,0 +1,79 @@
+/* The shard map between two instances, and what moving a prompt between them takes.
+ *
+ * A plan holds for one (source geometry, source group, destination geometry, destination group, replica choice). It is
+ * computed once per choice at set-up and never changes; a request only adds page indices. All rules and formulas are
+ * those of the protocol's shard map: with hp, hd heads a rank and rp, rd replicas on the two sides, destination rank d
+ * of a group needs heads [g * hd, (g + 1) * hd), g = d / rd; it draws on source head groups
+ * u = (g * hd) / hp ... ((g + 1) * hd - 1) / hp, and of each one's rp replicas exactly one sends.
+ *
+ * The transfer unit is the smaller of the two page sizes: a unit is one whole page on one side and a part of a page on
+ * the other. Counts are in units, so they do not depend on how the prompt was cut into chunks.
+ */
+#ifndef TANDEM_MODEL_TRANSFER_PLAN_H
+#define TANDEM_MODEL_TRANSFER_PLAN_H
+
+#include "model/kv_geometry.h"
+
+struct transfer_pair {
+    uint16_t source_rank;      /* numbered within the instance */
+    uint16_t destination_rank; /* numbered within the instance */
+    uint16_t layer_first;      /* global layer ids [layer_first, layer_first + layer_count) */
+    uint16_t layer_count;
+    uint32_t runs;               /* contiguous pieces per unit, layer and plane: 1, or unit_tokens for NHD */
+    uint32_t run_bytes;          /* bytes of one piece */
+    uint32_t source_offset;      /* of the first piece, from the start of the page's plane on that rank, for the first
+                                    unit of the page */
+    uint32_t destination_offset;
+    uint32_t source_run_stride;  /* from piece to piece; 0 when runs == 1 */
+    uint32_t destination_run_stride;
+    uint32_t source_unit_stride; /* from unit to unit inside a source page that holds several; else 0 */
+    uint32_t destination_unit_stride;
+};
+
+struct transfer_plan {
+    uint32_t unit_tokens;
+    uint32_t source_units_per_page;      /* 1, or source page tokens / unit_tokens */
+    uint32_t destination_units_per_page; /* 1, or destination page tokens / unit_tokens */
+    uint16_t planes;
+    uint16_t layers;
+    uint32_t pair_count;
+    uint64_t writes_per_unit; /* over all pairs, layers, planes and runs */
+    uint64_t bytes_per_unit;  /* likewise */
+    struct transfer_pair pairs[TRANSFER_PAIRS_MAX];
+};
+
+/* Number of distinct replica choices for a source geometry (rp for GQA, all ranks of the group for MLA). Under choice c
+ * destination replica j draws from source replica (c + j) mod rp, so that copies spread over all source ranks. */
+uint32_t transfer_replica_choices(const struct kv_geometry *source);
+
+/* Fills *plan. HND with unequal page sizes has its heads apart by a page's tokens on each side, so a unit that is part of
+ * a page is one run a head; `runs` says so. Refuses, never guesses. */
+enum geometry_refusal transfer_plan_make(const struct kv_geometry *source, uint32_t source_group,
+                                         const struct kv_geometry *destination, uint32_t destination_group,
+                                         uint32_t replica_choice, struct transfer_plan *plan);
+
+/* Units that tokens [0, tokens) occupy. */
+uint32_t transfer_units(const struct transfer_plan *plan, uint32_t tokens);
+
+/* N: writes that carry `units` units of every layer, plus the tail's. 64 bits; the caller refuses what does not fit the
+ * counter of its fabric. */
+uint64_t transfer_expected(const struct transfer_plan *plan, uint32_t units, uint32_t tail_writes);
+
+/* Page index and byte offset of one piece on each side: unit `unit` of the prompt lies in source page
+ * unit / source_units_per_page at source_offset + (unit % source_units_per_page) * source_unit_stride, and so on. */
+static inline uint64_t transfer_source_offset(const struct transfer_plan *plan, const struct transfer_pair *pair,
+                                              uint32_t unit, uint32_t run)
+{
+    return (uint64_t)pair->source_offset + (uint64_t)(unit % plan->source_units_per_page) * pair->source_unit_stride +
+           (uint64_t)run * pair->source_run_stride;
+}
+
+static inline uint64_t transfer_destination_offset(const struct transfer_plan *plan, const struct transfer_pair *pair,
+                                                   uint32_t unit, uint32_t run)
+{
+    return (uint64_t)pair->destination_offset +
+           (uint64_t)(unit % plan->destination_units_per_page) * pair->destination_unit_stride +
+           (uint64_t)run * pair->destination_run_stride;
+}
+
+#endif
