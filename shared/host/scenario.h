@@ -1,0 +1,134 @@
+/* A resolved scenario: what the Lua file says, checked, in plain numbers. Everything behind it (planner, simulator, real
+ * runtime, results) reads this and never Lua. Units are in the names; shares are in permille.
+ */
+#ifndef TANDEM_HOST_SCENARIO_H
+#define TANDEM_HOST_SCENARIO_H
+
+#include "host/hardware.h"
+#include "model/architecture.h"
+#include "model/kv_geometry.h"
+#include "node.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SCENARIO_POOLS_MAX 8      /* pools of one scenario: a few roles on a few kinds of machine */
+#define SCENARIO_SHARDINGS_MAX 8  /* shardings offered for one pool */
+#define SCENARIO_TARGETS_MAX 8
+#define SCENARIO_VARY_MAX 4       /* swept parameters */
+#define SCENARIO_VARY_VALUES_MAX 64
+#define SCENARIO_QUANTILES_MAX 64
+
+enum length_kind { LENGTH_CONSTANT = 1, LENGTH_UNIFORM = 2, LENGTH_QUANTILES = 3 };
+
+/* Lengths in tokens, drawn per request. Quantiles: (permille, tokens) pairs from 0 to 1000, linear in between. */
+struct length_distribution {
+    enum length_kind kind;
+    uint32_t low;
+    uint32_t high;
+    uint32_t quantile_count;
+    uint32_t quantile_permille[SCENARIO_QUANTILES_MAX];
+    uint32_t quantile_tokens[SCENARIO_QUANTILES_MAX];
+};
+
+enum arrival_kind {
+    ARRIVAL_POISSON = 1,
+    ARRIVAL_UNIFORM = 2, /* evenly spaced */
+    ARRIVAL_BURST = 3,   /* groups of burst_size at once, groups Poisson at rate / burst_size */
+    ARRIVAL_CLOSED = 4,  /* `concurrency` clients, each sends its next request when its last one ends */
+    ARRIVAL_TRACE = 5,
+};
+
+enum trace_format { TRACE_FORMAT_AZURE_CSV = 1, TRACE_FORMAT_MOONCAKE_JSONL = 2, TRACE_FORMAT_CSV = 3 };
+
+struct load {
+    enum arrival_kind arrivals;
+    uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
+    uint32_t concurrency;
+    uint32_t burst_size;
+    uint32_t requests;      /* how many in all; 0: until duration_ns or the end of the trace */
+    int64_t duration_ns;    /* 0: no limit */
+    int64_t warmup_ns;      /* arrivals before this count for no statistic */
+    struct length_distribution prompt;
+    struct length_distribution output;
+    char trace_path[1024];  /* resolved, absolute */
+    enum trace_format trace_format;
+    int64_t trace_window_start_ns; /* from the first arrival of the file */
+    int64_t trace_window_ns;       /* 0: to the end */
+    uint32_t trace_repeat;         /* how often the window is played, at least 1 */
+    uint32_t abort_permille;       /* share of requests whose client goes away at a random instant */
+    int64_t abort_after_ns;        /* uniformly within this time of the arrival */
+    int64_t deadline_ns;           /* of the first token, from the arrival; 0: none */
+};
+
+struct pool {
+    char name[32];
+    enum node_role role;
+    uint32_t count;      /* instances, for `run` */
+    uint32_t count_min;  /* range the planner searches */
+    uint32_t count_max;
+    struct hardware hardware;
+    uint32_t sharding_count;
+    struct parallelism shardings[SCENARIO_SHARDINGS_MAX]; /* [0] is used by `run` */
+    uint32_t page_tokens;
+    enum kv_layout layout;
+    uint32_t memory_utilization_permille; /* of GPU memory for weights, activations and KV */
+    struct scheduler_policy scheduler;
+};
+
+enum target_metric { TARGET_TTFT = 1, TARGET_TPOT = 2, TARGET_E2E = 3, TARGET_ITL = 4 };
+
+struct target {
+    enum target_metric metric;
+    uint32_t percentile_permille; /* 950 = p95 */
+    int64_t limit_ns;
+};
+
+struct targets {
+    uint32_t count;
+    struct target item[SCENARIO_TARGETS_MAX];
+    uint32_t attainment_permille; /* share of requests that must meet every limit at once; 0: not asked */
+};
+
+enum plan_goal {
+    PLAN_HIGHEST_RATE = 1, /* per GPU, within a budget of nodes */
+    PLAN_SERVE_RATE = 2,   /* fewest dollars that serve `rate` */
+};
+
+struct plan_space {
+    enum plan_goal goal;
+    uint64_t rate_micro_per_s; /* PLAN_SERVE_RATE */
+    uint32_t nodes_max;        /* machines in all; 0: only the pools' own ranges limit */
+    uint32_t requests;         /* requests of one probing run */
+    uint32_t seeds;            /* runs per probed rate, at least 2 */
+    uint32_t compare_mixed;    /* 1: also plan colocated serving on the same machines */
+};
+
+struct vary {
+    char path[96]; /* "load.rate", "pools.prefill.count" */
+    uint32_t count;
+    char values[SCENARIO_VARY_VALUES_MAX][48]; /* as `--set path=value` would take them */
+};
+
+struct scenario {
+    char path[1024];
+    char name[64];
+    char question[512];
+    struct architecture model;
+    uint32_t pool_count;
+    struct pool pools[SCENARIO_POOLS_MAX];
+    struct load load;
+    enum router_policy decode_router;
+    enum router_policy prefill_router;
+    struct admission_policy admission;
+    struct messenger_policy messenger;
+    struct targets targets;
+    struct plan_space plan;
+    uint32_t vary_count;
+    struct vary vary[SCENARIO_VARY_MAX];
+    uint64_t seed;
+    bool has_expect; /* the file defines expect(r) */
+    char identity[65]; /* SHA-256 of the canonical text, hex */
+};
+
+#endif

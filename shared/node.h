@@ -1,0 +1,148 @@
+/* One participant of a deployment: the front, or an instance that prefills, decodes or does both.
+ *
+ * node_handle() is the only way in. A node has no clock, no thread and no memory of its own: it lives in an arena sized
+ * by node_size() and asks everything else of its runtime. The configuration must outlive the node.
+ */
+#ifndef TANDEM_NODE_H
+#define TANDEM_NODE_H
+
+#include "base/arena.h"
+#include "model/kv_geometry.h"
+#include "runtime.h"
+
+enum node_role {
+    ROLE_FRONT = 1,
+    ROLE_PREFILL = 2,
+    ROLE_DECODE = 3,
+    ROLE_MIXED = 4,
+};
+
+enum queue_policy {
+    QUEUE_FCFS = 1,
+    QUEUE_SHORTEST_FIRST = 2,     /* fewest prompt tokens to compute */
+    QUEUE_EARLIEST_DEADLINE = 3,
+};
+
+enum router_policy {
+    ROUTER_ROUND_ROBIN = 1, /* a counter per pool */
+    ROUTER_RANDOM = 2,
+    ROUTER_POWER_OF_TWO = 3,        /* of two random members the one with fewer queued tokens */
+    ROUTER_LEAST_QUEUED_TOKENS = 4,
+    ROUTER_LEAST_KV = 5,            /* most free KV */
+    ROUTER_PREFIX_AWARE = 6,        /* longest cached prefix, weighed against load */
+};
+
+/* Why a request was turned away before it held anything. Append-only: stored. */
+enum reject_reason {
+    REJECT_NONE = 0,
+    REJECT_TOO_LARGE_PREFILL = 1, /* its KV can never fit the prefiller's pool */
+    REJECT_TOO_LARGE_DECODE = 2,
+    REJECT_QUEUE_FULL = 3,        /* the instance's request table is full */
+    REJECT_ADMISSION = 4,         /* the admission policy expects the target to be missed */
+    REJECT_GEOMETRY = 5,          /* the two instances' KV layouts cannot be mapped */
+    REJECT_NO_INSTANCE = 6,       /* no live instance of a role */
+    REJECT_DUPLICATE = 7,         /* an id that is already in flight */
+    REJECT_COUNT_OVERFLOW = 8,    /* N or an index does not fit its field */
+};
+
+/* Why a request that was under way ended without an answer. Append-only. */
+enum fail_reason {
+    FAIL_NONE = 0,
+    FAIL_PEER_LOST = 1,
+    FAIL_DEADLINE = 2,
+    FAIL_WRITE = 3,
+    FAIL_CLIENT = 4, /* the client went away; an abort, not a failure */
+    FAIL_ATTEMPTS = 5, /* tried as often as the policy allows */
+    FAIL_STOPPED = 6,
+};
+
+struct scheduler_policy {
+    enum queue_policy queue;
+    uint32_t token_budget;      /* tokens one step may hold per group, decode tokens included */
+    uint32_t chunk_tokens;      /* most tokens of one prompt in one step; 0: as many as the budget allows */
+    uint32_t batch_max;         /* most decode sequences per group */
+    uint32_t headroom_tokens;   /* KV held for output beyond what is needed now; allocation grows in this step */
+    uint32_t reserve_output;    /* 1: hold KV for the whole output at admission: no growth, no preemption */
+    uint32_t prefix_cache;      /* 1: keep and look up prefix blocks */
+    uint32_t repeat_max;        /* most steps of one decode launch; 1: a launch per step */
+};
+
+struct messenger_policy {
+    int64_t deadline_ns;    /* of a transfer, from its dispatch; TIME_NEVER: none */
+    uint32_t attempts_max;  /* dispatches of one request before it fails */
+    uint32_t handoffs_max;  /* transfers in flight per decoder (tail slots); at least 1 */
+};
+
+struct admission_policy {
+    int64_t ttft_limit_ns;      /* reject when the expected wait for prefill exceeds this; 0: admit all */
+    uint32_t queued_tokens_max; /* reject when every prefiller has more queued; 0: no such limit */
+    uint64_t prefill_tokens_per_s; /* what the expectation is computed with */
+};
+
+/* What a node knows of another at set-up. */
+struct peer_config {
+    uint32_t node;
+    enum node_role role;
+    uint32_t group_count;
+    uint32_t pages_per_group;
+    uint32_t token_budget;
+    struct kv_geometry geometry; /* unused for the front */
+};
+
+struct node_config {
+    uint32_t node; /* id, equal to runtime.node */
+    enum node_role role;
+    uint64_t seed;
+    uint32_t front; /* id of the front */
+
+    /* Instances. */
+    struct kv_geometry geometry;
+    uint32_t group_count;
+    uint32_t pages_per_group; /* 0 for the front */
+    uint32_t requests_max;    /* live at once on this node */
+    uint32_t tail_bytes;
+    uint32_t tail_writes;
+    uint32_t produces_first_token; /* mixed only: 1, the step that ends the prefill yields the first token */
+    struct scheduler_policy scheduler;
+    struct messenger_policy messenger;
+
+    /* Front. */
+    enum router_policy decode_router;
+    enum router_policy prefill_router;
+    struct admission_policy admission;
+
+    /* All other nodes of the deployment this one may talk to, in ascending id. */
+    const struct peer_config *peers;
+    uint32_t peer_count;
+};
+
+struct node;
+
+/* Bytes of memory a node of this configuration needs, 64-byte aligned. */
+size_t node_size(const struct node_config *config);
+
+/* Makes a node in `memory` (node_size() bytes, aligned to 64). Nothing is freed: the memory is the caller's. */
+struct node *node_make(const struct node_config *config, struct runtime *rt, void *memory, size_t size);
+
+/* The only way in. */
+void node_handle(struct node *node, const struct event *event);
+
+/* What a node holds, for checkers and reports; reads only. */
+struct node_stats {
+    uint32_t requests_live;
+    uint32_t waiting;       /* requests that hold no KV yet */
+    uint32_t running;       /* requests in prefill or decode */
+    uint32_t transfers;     /* hand-offs in flight (decoder) or streaming (prefiller) */
+    uint32_t quarantined;   /* transfers whose pages wait for a fence */
+    uint64_t queued_tokens; /* prompt tokens not yet computed */
+    uint64_t pages_total;
+    uint64_t pages_free;   /* never used or evictable */
+    uint64_t pages_held;   /* by live requests */
+    uint64_t pages_cached; /* by the prefix index alone */
+    uint64_t decode_sequences;
+    uint64_t decode_context;
+};
+
+struct node_stats node_stats(const struct node *node);
+
+#endif
