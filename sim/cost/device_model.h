@@ -1,0 +1,61 @@
+/* How long a step takes on an instance: a roofline per operator, with efficiencies fitted to measured kernels.
+ *
+ * Pure functions of (architecture, parallelism, hardware, step sums), rounded once to nanoseconds; + - * / only, so the
+ * result is the same on every machine. A model is immutable once made and may be shared by threads.
+ *
+ * A decode-only step splits into a part that depends on the batch alone and the attention of the slowest group, which is
+ * piecewise linear in that group's cached tokens:
+ *
+ *     step = fixed(batches of all groups) + max over groups g of line_g(context_g)
+ *
+ * device_step() of a decode-only step equals that sum exactly; the simulator uses the split to step in O(groups).
+ */
+#ifndef TANDEM_SIM_COST_DEVICE_MODEL_H
+#define TANDEM_SIM_COST_DEVICE_MODEL_H
+
+#include "host/hardware.h"
+#include "model/architecture.h"
+#include "model/kv_geometry.h"
+#include "runtime.h"
+
+#include <stddef.h>
+
+struct device_model;
+
+/* What bounds a step, by its largest share of time. */
+enum step_bound {
+    BOUND_COMPUTE = 1,
+    BOUND_BANDWIDTH = 2,
+    BOUND_COMMUNICATION = 3,
+    BOUND_OVERHEAD = 4,
+};
+
+struct step_time {
+    int64_t total_ns;
+    int64_t first_layer_ns; /* from the start of the step until layer 0's attention output is reduced */
+    int64_t layer_ns;       /* from layer to layer after that; first_layer + (layers - 1) * layer <= total */
+    enum step_bound bound;
+};
+
+/* line(context) = base_ns + (context * slope_q32 >> 32), for context in [context_min, context_max]. */
+struct decode_line {
+    uint64_t context_min;
+    uint64_t context_max;
+    int64_t base_ns;
+    uint64_t slope_q32;
+};
+
+/* NULL with a sentence in `error` when the model cannot be served so (it does not fit, ranks do not divide it, ...). */
+struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
+                                       const struct hardware *hardware, char *error, size_t error_size);
+void device_model_free(struct device_model *model);
+
+void device_step(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
+                 struct step_time *time);
+
+int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups,
+                               uint32_t group_count);
+void device_decode_line(const struct device_model *model, uint32_t decode_sequences, uint64_t decode_context,
+                        struct decode_line *line);
+
+#endif
