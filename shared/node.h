@@ -54,6 +54,7 @@ enum fail_reason {
     FAIL_CLIENT = 4, /* the client went away; an abort, not a failure */
     FAIL_ATTEMPTS = 5, /* tried as often as the policy allows */
     FAIL_STOPPED = 6,
+    FAIL_REFUSED = 7, /* the prefiller had no room for it */
 };
 
 struct scheduler_policy {
