@@ -1,6 +1,6 @@
-# Writes OUTPUT, a C source that says what this build is made of. LIST names the sources to hash, one a line, relative to
-# SOURCE_DIR and sorted; the identity is the SHA-256 over "hash path" of each, so it is the same wherever the same sources
-# are built.
+# Writes OUTPUT, a C source that says what this build is made of. LIST names the sources to hash, one a line, relative
+# to SOURCE_DIR and sorted. The identity is the SHA-256 over "hash path" of each, so it is the same wherever the same
+# sources are built.
 file(STRINGS "${LIST}" sources)
 set(lines "")
 foreach(source IN LISTS sources)

@@ -1,8 +1,8 @@
 /* What a failed CHECK reports, beyond its own line: the seed that leads there again and what the nodes last decided.
  *
  * Whoever runs nodes (a simulation, the loop of the real runtime, a test) owns a context, names it for its thread and
- * appends every trace record. Contexts are per thread, so that simulations on several threads do not mix. Without one the
- * report has the condition alone.
+ * appends every trace record. Contexts are per thread, so that simulations on several threads do not mix. Without one
+ * the report has the condition alone.
  */
 #ifndef TANDEM_HOST_CHECK_HOST_H
 #define TANDEM_HOST_CHECK_HOST_H

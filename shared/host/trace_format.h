@@ -80,7 +80,8 @@ bool csv_split(struct trace_reading *reading, char *line, struct csv_field *fiel
 /* Reads the rows after a header. */
 bool csv_rows(struct trace_reading *reading, const struct csv_columns *columns);
 
-/* "2023-11-16 18:15:46.6805900" to ns since 1970-01-01 00:00:00 UTC. False: not of that form, or not from 1970 to 2199. */
+/* "2023-11-16 18:15:46.6805900" to ns since 1970-01-01 00:00:00 UTC. False: not of that form, or not from 1970 to 2115,
+ * which is what lies below TRACE_TIME_MAX. */
 bool trace_parse_date(const char *text, int64_t *result_ns);
 
 /* A decimal number of 10^exponent ns, rounded to the nearest, half up. False: not a number in [0, TRACE_TIME_MAX). */

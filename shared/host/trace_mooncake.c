@@ -34,7 +34,8 @@ static bool read_time(struct trace_reading *reading, const json_t *object, int64
     const char *key = "timestamp";
     const json_t *value = json_object_get(object, key);
     if (value == NULL)
-        return trace_wrong(reading, key, "missing, expected the time of arrival in milliseconds; it is never taken as 0");
+        return trace_wrong(reading, key, "missing, expected the time of arrival in milliseconds; it is never "
+                           "taken as 0");
     const int64_t limit_ms = TRACE_TIME_MAX / NS_PER_MS;
     if (json_is_integer(value)) {
         json_int_t ms = json_integer_value(value);
@@ -74,22 +75,23 @@ static bool read_blocks(struct trace_reading *reading, const json_t *object, uin
     const char *key = "hash_ids";
     const json_t *value = json_object_get(object, key);
     if (value == NULL)
-        return trace_wrong(reading, key, "missing, expected the ids of the prompt's blocks of %d tokens; a trace without "
-                           "them is plain CSV", MOONCAKE_BLOCK_TOKENS);
+        return trace_wrong(reading, key, "missing, expected the ids of the prompt's blocks of %d tokens; a trace "
+                           "without them is plain CSV", MOONCAKE_BLOCK_TOKENS);
     if (!json_is_array(value))
         return trace_wrong(reading, key, "%s, expected an array of integers", type_name(value));
     size_t count = json_array_size(value);
     uint32_t expected = ceil_div_u32(prompt_tokens, MOONCAKE_BLOCK_TOKENS);
     if (count != expected)
-        return trace_wrong(reading, key, "%zu blocks, expected %" PRIu32 " of %d tokens for a prompt of %" PRIu32, count,
-                           expected, MOONCAKE_BLOCK_TOKENS, prompt_tokens);
+        return trace_wrong(reading, key, "%zu block%s, expected %" PRIu32 " of %d tokens for a prompt of %" PRIu32,
+                           count, count == 1 ? "" : "s", expected, MOONCAKE_BLOCK_TOKENS, prompt_tokens);
     for (size_t i = 0; i < count; i++) {
         const json_t *id = json_array_get(value, i);
         if (!json_is_integer(id))
             return trace_wrong(reading, key, "entry %zu is %s, expected an integer", i + 1, type_name(id));
         json_int_t number = json_integer_value(id);
         if (number < 0)
-            return trace_wrong(reading, key, "entry %zu is %" JSON_INTEGER_FORMAT ", expected at least 0", i + 1, number);
+            return trace_wrong(reading, key, "entry %zu is %" JSON_INTEGER_FORMAT ", expected at least 0", i + 1,
+                               number);
         if (!trace_row_block(reading, (uint64_t)number))
             return false;
     }

@@ -9,21 +9,22 @@
  *   plain CSV        a header that names exactly one column of each kind; other columns are ignored:
  *                      arrival  arrival_s, arrival_ms, arrival_us, arrival_ns, arrived_at (s), arrival_time_ns,
  *                               timestamp (a date and time: a bare number would have no unit)
- *                      prompt   prompt_tokens, input_tokens, input_length, num_prefill_tokens, input_toks, ContextTokens
+ *                      prompt   prompt_tokens, input_tokens, input_length, num_prefill_tokens, input_toks,
+ *                               ContextTokens
  *                      output   output_tokens, generated_tokens, output_length, num_decode_tokens, output_toks,
  *                               GeneratedTokens
  *
- * Names of columns are compared without regard to case. A date and time is "2023-11-16 18:15:46", with "T" for the blank
- * if so wished, up to nine decimals of a second, and an optional "Z" or "+hh:mm"; it is read to the nanosecond. A plain
- * arrival is a decimal number, "1e-05" included, exact to the nanosecond, a half rounded up. Files are UTF-8 text with
- * or without byte order mark, lines end with LF or CRLF, fields may be quoted; plain or compressed with xz, gzip or zstd,
- * which is told from the bytes, not from the name.
+ * Names of columns are compared without regard to case. A date and time is "2023-11-16 18:15:46", with "T" for the
+ * blank if so wished, up to nine decimals of a second, and an optional "Z" or "+hh:mm"; it is read to the nanosecond.
+ * A plain arrival is a decimal number, "1e-05" included, exact to the nanosecond, a half rounded up. Files are UTF-8
+ * text with or without byte order mark, lines end with LF or CRLF, fields may be quoted; plain or compressed with xz,
+ * gzip or zstd, which is told from the bytes, not from the name.
  *
  * What is refused, each as `file:line: column: what, expected`: a missing value of any kind (a missing timestamp is
- * never 0); a prompt or an output of fewer than 1 token (a row without output is a request that failed, and no replay of
- * it can succeed: such rows are the owner's to leave out) or of more than REQUEST_TOKENS_MAX together; a wrong number of
- * columns, an empty line followed by more, bytes that are not text, a line longer than TRACE_LINE_MAX; a file without
- * rows; damaged or truncated compression.
+ * never 0); a prompt or an output of fewer than 1 token (a row without output is a request that failed, and no replay
+ * of it can succeed: such rows are the owner's to leave out) or of more than REQUEST_TOKENS_MAX together; a wrong
+ * number of columns, an empty line followed by more, bytes that are not text, a line longer than TRACE_LINE_MAX; a
+ * file without rows; damaged or truncated compression.
  *
  * Rows need not be in order of arrival (a log is often written as requests end): they are sorted, rows that arrive
  * together keeping the order of the file, and `out_of_order` says how many had to move.
@@ -40,7 +41,7 @@
 /* Bytes of one line: the block ids of the longest request with 20 digits each are 90 KiB. */
 #define TRACE_LINE_MAX (256 * 1024)
 
-/* Rows of one file: the largest public trace, a week of Azure conversations of 2024, has 27 million. */
+/* Rows of one file: a week at 55 requests a second. */
 #define TRACE_ROWS_MAX (UINT32_C(1) << 25)
 
 /* Prefix blocks of one file, 2 GiB of them. */
@@ -80,8 +81,8 @@ struct trace_file *trace_file_read_memory(const void *bytes, size_t size, const 
 void trace_file_free(struct trace_file *trace); /* NULL is allowed */
 
 /* The hash of a prefix block from that of the block before it (0 for the first) and the id the file gives it. Whatever
- * the file's own ids mean, two equal hashes then mean equal blocks after equal blocks, as the prefix index requires; in
- * the Mooncake traces the ids already have this property, so that exactly the recorded sharing remains. Never 0. */
+ * the file's own ids mean, two equal hashes then mean equal blocks after equal blocks, as the prefix index requires;
+ * in the Mooncake traces the ids already have this property, so that exactly the recorded sharing remains. Never 0. */
 uint64_t trace_block_hash(uint64_t before, uint64_t id);
 
 #endif

@@ -110,8 +110,8 @@ static uint32_t check_length(const struct length_distribution *lengths, const ch
         high = lengths->quantile_tokens[count - 1];
     }
     if (low < 1 || high < low || high > REQUEST_TOKENS_MAX) {
-        user_error_set(error, NULL, 0, path, "%" PRIu32 " to %" PRIu32 " tokens, expected 1 to %d, ascending", low, high,
-                       REQUEST_TOKENS_MAX);
+        user_error_set(error, NULL, 0, path, "%" PRIu32 " to %" PRIu32 " tokens, expected 1 to %d, ascending", low,
+                       high, REQUEST_TOKENS_MAX);
         return 0;
     }
     return high;
@@ -172,8 +172,8 @@ static void draw_abort(struct workload *workload, int64_t arrival_ns, uint32_t i
 
 /* ---- Arrivals -------------------------------------------------------------------------------------------------- */
 
-/* The next instant of a Poisson process of `rate` groups of `size`. The gap is an exponential variate of mean 1 in units of
- * 2^-40 times size / rate; what is below 1 ns is carried over. */
+/* The next instant of a Poisson process of groups of `size`, so many that their requests come at the load's rate. The
+ * gap is an exponential variate of mean 1, in units of 2^-40, times size / rate; what is below 1 ns is carried over. */
 static int64_t poisson_next(struct workload *workload, uint32_t size)
 {
     uint128 denominator = (uint128)workload->load.rate_micro_per_s << 40;
@@ -395,14 +395,16 @@ static bool find_window(struct workload *workload, struct user_error *error)
     const struct trace_file *trace = workload->trace;
     if (load->trace_window_start_ns < 0 || load->trace_window_ns < 0)
         return wrong(error, "load.window", "a time is negative");
-    int64_t end_ns = load->trace_window_ns > 0 ? time_add(load->trace_window_start_ns, load->trace_window_ns) : TIME_NEVER;
+    int64_t end_ns = TIME_NEVER;
+    if (load->trace_window_ns > 0)
+        end_ns = time_add(load->trace_window_start_ns, load->trace_window_ns);
     workload->window_start_ns = load->trace_window_start_ns;
     workload->window_first = first_row_from(trace, load->trace_window_start_ns);
     workload->window_rows = first_row_from(trace, end_ns) - workload->window_first;
     int64_t file_ns = trace->arrival_ns[trace->count - 1];
     if (workload->window_rows == 0) {
-        user_error_set(error, trace->path, 0, "load.window", "no request arrives in it; the last of the file arrives after "
-                       "%" PRId64 " s", file_ns / NS_PER_S);
+        user_error_set(error, trace->path, 0, "load.window", "no request arrives in it; the last of the file arrives "
+                       "after %" PRId64 " s", file_ns / NS_PER_S);
         return false;
     }
     int64_t first_ns = trace->arrival_ns[workload->window_first];
@@ -436,7 +438,8 @@ static bool find_requests(struct workload *workload, struct user_error *error)
     const struct load *load = &workload->load;
     uint64_t turns = load->trace_repeat > 0 ? load->trace_repeat : 1;
     uint64_t requests = turns * workload->window_rows;
-    if (requests > WORKLOAD_REQUESTS_MAX || (uint128)(turns + 1) * (uint64_t)workload->window_ns > (uint128)ARRIVAL_NS_MAX)
+    uint128 circles_ns = (uint128)(turns + 1) * (uint64_t)workload->window_ns;
+    if (requests > WORKLOAD_REQUESTS_MAX || circles_ns > (uint128)ARRIVAL_NS_MAX)
         return wrong(error, "load.repeat", "more than 2147483648 requests, or 146 years, in all");
     if (load->requests > 0)
         requests = min_u64(requests, load->requests);
@@ -450,7 +453,8 @@ static bool find_requests(struct workload *workload, struct user_error *error)
     if (load->rate_micro_per_s == 0)
         return true;
     if (workload->recorded_ns == 0)
-        return wrong(error, "load.rate", "cannot be given: all requests of the trace that are played arrive at one instant");
+        return wrong(error, "load.rate", "cannot be given: the requests of the trace that are played arrive at one "
+                     "instant");
     uint128 stretched_ns = ((uint128)requests * NS_MICRO + load->rate_micro_per_s / 2) / load->rate_micro_per_s;
     if (stretched_ns > (uint128)ARRIVAL_NS_MAX)
         return wrong(error, "load.rate", "so low that the last request would come after more than 146 years");

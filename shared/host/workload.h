@@ -3,8 +3,8 @@
  * Memory does not grow with the number of requests: generated loads keep a few counters, a trace is read by reference
  * and may be shared by any number of workloads on any number of threads. Only client aborts that lie ahead are kept.
  *
- * Nothing here uses floating point, and each purpose has its own random stream: another rate stretches the same arrivals
- * without touching a length, and a larger share of aborts keeps the aborts of a smaller one.
+ * Nothing here uses floating point, and each purpose has its own random stream: another rate stretches the same
+ * arrivals without touching a length, and a larger share of aborts keeps the aborts of a smaller one.
  *
  * Arrivals, from time 0 of the run:
  *   Poisson      the first a gap after 0.
@@ -12,18 +12,18 @@
  *   burst        as Poisson at rate / burst_size, each time burst_size requests at once.
  *   closed loop  `concurrency` requests at 0, then one whenever workload_closed_next() is called.
  *   trace        see below.
- * A load ends before its request number load.requests, before load.duration_ns (no arrival at or after it), or with its
- * trace, whichever comes first. A trace that holds fewer requests than load.requests asks for ends the load early:
+ * A load ends before its request number load.requests, before load.duration_ns (no arrival at or after it), or with
+ * its trace, whichever comes first. A trace that holds fewer requests than load.requests asks for ends the load early:
  * the summary says how many there are, and trace_repeat makes more.
  *
- * Traces. The rows that arrive in [window start, window start + window) of the file form a circle: after the last comes
- * the first again, one window length after its last turn. A window that reaches beyond the file (or has no end) ends one
- * mean gap after the last row. trace_repeat turns are played, ids running on, with the same prefix blocks, so that a
- * second turn may hit what the first has cached. Seed 1 begins with the first row of the window and is what was
+ * Traces. The rows that arrive in [window start, window start + window) of the file form a circle: after the last
+ * comes the first again, one window length after its last turn. A window that reaches beyond the file (or has no end)
+ * ends one mean gap after the last row. trace_repeat turns are played, ids running on, with the same prefix blocks, so
+ * that a second turn may hit what the first has cached. Seed 1 begins with the first row of the window and is what was
  * recorded; every other seed begins at a row drawn at random: as real, but another piece of the traffic wherever less
- * than the whole window is played. The first request played arrives at 0. With a rate, time is stretched evenly so that
- * the requests played, as limited by requests, duration_ns (at that rate) and trace_repeat, have exactly that mean rate:
- * the number of requests over the time from the first to the one that would follow the last.
+ * than the whole window is played. The first request played arrives at 0. With a rate, time is stretched evenly so
+ * that the requests played, as limited by requests, duration_ns (at that rate) and trace_repeat, have exactly that
+ * mean rate: the number of requests over the time from the first to the one that would follow the last.
  */
 #ifndef TANDEM_HOST_WORKLOAD_H
 #define TANDEM_HOST_WORKLOAD_H
@@ -42,8 +42,8 @@
 /* Requests that arrive at once, in a burst or as the clients of a closed loop. */
 #define WORKLOAD_TOGETHER_MAX (UINT32_C(1) << 20)
 
-/* A request arrives, or the client of one that arrived earlier goes away. Of an abort, only spec.id is meant; the request
- * may have ended by then. spec.deadline_ns is an instant. spec.blocks lives as long as the trace. */
+/* A request arrives, or the client of one that arrived earlier goes away. Of an abort, only spec.id is meant; the
+ * request may have ended by then. spec.deadline_ns is an instant. spec.blocks lives as long as the trace. */
 struct workload_item {
     int64_t arrival_ns;
     bool is_abort;

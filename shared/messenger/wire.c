@@ -58,7 +58,7 @@ size_t wire_encode(const struct message *m, const uint64_t *blocks, const uint32
     put32(buffer + 36, m->priority);
     put32(buffer + 40, m->immediate);
     put32(buffer + 44, m->tail_slot);
-    put32(buffer + 48, m->first_unit);
+    put32(buffer + 48, m->first_token);
     put32(buffer + 52, m->block_tokens);
     put32(buffer + 56, m->block_count);
     put32(buffer + 60, m->page_count);
@@ -99,7 +99,7 @@ bool wire_decode(const void *bytes, size_t length, struct message *m)
     m->priority = get32(at + 36);
     m->immediate = get32(at + 40);
     m->tail_slot = get32(at + 44);
-    m->first_unit = get32(at + 48);
+    m->first_token = get32(at + 48);
     m->block_tokens = get32(at + 52);
     m->block_count = get32(at + 56);
     m->page_count = get32(at + 60);

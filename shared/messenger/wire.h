@@ -70,7 +70,7 @@ struct message {
     uint32_t priority;
     uint32_t immediate;
     uint32_t tail_slot;
-    uint32_t first_unit;    /* PREFILL: units before this one are at the decoder already */
+    uint32_t first_token;   /* PREFILL: tokens before this one are at the decoder already */
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t page_count;

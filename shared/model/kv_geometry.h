@@ -52,9 +52,9 @@ enum geometry_refusal {
 enum geometry_refusal kv_geometry_make(const struct architecture *architecture, struct parallelism parallelism,
                                        uint32_t page_tokens, enum kv_layout layout, struct kv_geometry *geometry);
 
-/* Whether a geometry, from wherever it came, can be laid out. GEOMETRY_OK means that its heads and ranks divide, that its
- * stages are a partition of its layers into non-empty ranges, that every size is within its limit, and that a page's
- * plane on one rank is below 4 GiB. */
+/* Whether a geometry, from wherever it came, can be laid out. GEOMETRY_OK means that its heads and ranks divide, that
+ * its stages are a partition of its layers into non-empty ranges, that every size is within its limit, and that a
+ * page's plane on one rank is below 4 GiB. */
 enum geometry_refusal kv_geometry_check(const struct kv_geometry *geometry);
 
 /* One sentence for people: "KV heads and tensor-parallel ranks: neither divides the other". */

@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-/* Runs body(argument) in a forked child with stderr captured. Returns the exit status (0 when the body returned), or 128
- * and the signal's number; at most size - 1 bytes of its stderr are in `text`, ended by NUL. Fails the test when the
- * process cannot be made. The child never returns into the test program. */
+/* Runs body(argument) in a forked child with stderr captured. Returns the exit status (0 when the body returned), or
+ * 128 and the signal's number; at most size - 1 bytes of its stderr are in `text`, ended by NUL. Fails the test when
+ * the process cannot be made. The child never returns into the test program. */
 int death_status(void (*body)(void *argument), void *argument, char *text, size_t size);
 
 /* Fails the test unless body(argument) ends in a failed CHECK whose report contains `expected`. */

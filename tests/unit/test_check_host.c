@@ -1,4 +1,4 @@
-/* The report of a failed CHECK: exit status, condition, seed, trace records in order, and the line that runs it again. */
+/* The report of a failed CHECK: exit status, condition, seed, trace records in order, the line that runs it again. */
 #include "base/check.h"
 #include "host/check_host.h"
 #include "support/death.h"
@@ -95,10 +95,8 @@ static void a_context_can_be_taken_away(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fails_with_status_127),
-        cmocka_unit_test(passes_silently),
-        cmocka_unit_test(tells_seed_records_and_hint),
-        cmocka_unit_test(keeps_the_last_records_when_full),
+        cmocka_unit_test(fails_with_status_127),       cmocka_unit_test(passes_silently),
+        cmocka_unit_test(tells_seed_records_and_hint), cmocka_unit_test(keeps_the_last_records_when_full),
         cmocka_unit_test(a_context_can_be_taken_away),
     };
     return cmocka_run_group_tests_name("check_host", tests, NULL, NULL);
