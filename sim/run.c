@@ -220,7 +220,7 @@ static void make_node(struct run *run, uint32_t index)
 {
     const size_t line = 64;
     const struct node_config *config = &run->deployment->configs[index];
-    size_t size = node_size(config);
+    size_t size = node_size(config, &sim_runtime(run->sim, index)->limits);
     run->memory[index] = make(1, size + line);
     uintptr_t address = ((uintptr_t)run->memory[index] + line - 1) / line * line;
     run->nodes[index] = node_make(config, sim_runtime(run->sim, index), (void *)address, size);
