@@ -25,7 +25,7 @@
 #define FENCE_NS (1 * NS_PER_S)
 
 /* Tickets of one node in flight: more than any node posts, so that the bound is the messenger's. */
-#define WRITES_IN_FLIGHT_MAX (1u << 18)
+#define WRITES_IN_FLIGHT_MAX (1u << 12)
 
 struct run {
     const struct scenario *scenario;
