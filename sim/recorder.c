@@ -379,13 +379,14 @@ void recorder_trace(struct recorder *recorder, int64_t now_ns, const struct trac
 {
     if (record->request == TRACE_NO_REQUEST || record->kind > TRACE_ADMIT_WAIT)
         return;
-    if (record->kind == TRACE_ARRIVED) {
-        arrived(recorder, now_ns, record);
+    /* A second request with the id of a live one is turned away; what the records say is then about the first. */
+    if (record->kind == TRACE_REJECTED && record->a == REJECT_DUPLICATE)
         return;
-    }
-    /* Clean-up is traced after the end, by nodes that hear of it later. */
     struct live *live = find(recorder, record->request);
-    if (live != NULL)
+    /* Clean-up is traced after the end, by nodes that hear of it later. */
+    if (live == NULL && record->kind == TRACE_ARRIVED)
+        arrived(recorder, now_ns, record);
+    else if (live != NULL)
         life_record(recorder, live, now_ns, record);
 }
 

@@ -56,7 +56,6 @@ static void node_set_up(struct sim *sim, uint32_t index, const struct sim_config
     node->device = from->device;
     node->message_ns = from->network.hardware.message_ns;
     node->watcher_ns = from->network.hardware.watcher_ns;
-    node->poll_ns = from->network.hardware.poll_ns;
     node->group_count = from->group_count;
     node->produces_first_token = from->produces_first_token;
     node->alive = true;

@@ -47,7 +47,7 @@ struct device {
 struct device device_of(const struct device_model *model);
 
 struct sim_node_config {
-    struct network_node network; /* hardware.message_ns and poll_ns count for nodes without NICs too */
+    struct network_node network; /* hardware.message_ns counts for nodes without NICs too */
     struct device device;
     uint32_t group_count;
     bool produces_first_token; /* a joining sequence got its first token from the step before, not from its first decode

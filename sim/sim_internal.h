@@ -89,7 +89,6 @@ struct sim_node {
     struct device device;
     int64_t message_ns;
     int64_t watcher_ns;
-    int64_t poll_ns;
     uint32_t group_count;
     uint32_t incarnation;
     bool alive;

@@ -251,12 +251,10 @@ void sim_flow_done(struct sim *sim, const struct flow_done *done)
     int64_t delay_ns = 0;
     if (sim->faults.write_delay_ns != NULL)
         delay_ns = sim->faults.write_delay_ns(sim->faults.self, sim->now_ns, &write->spec);
-    const struct sim_node *destination = &sim->nodes[write->spec.destination];
     write->landed_ns = time_add(max_i64(done->landed_ns, sim->now_ns), delay_ns);
     write->confirmed_ns = time_add(max_i64(done->confirmed_ns, sim->now_ns), delay_ns);
     write->pending = 2;
-    sim_push(sim, time_add(write->landed_ns, destination->poll_ns),
-             pending_pack(PENDING_LANDED, write->spec.destination, 0, index));
+    sim_push(sim, write->landed_ns, pending_pack(PENDING_LANDED, write->spec.destination, 0, index));
     sim_push(sim, write->confirmed_ns, pending_pack(PENDING_WRITE_DONE, write->source, 0, index));
 }
 
