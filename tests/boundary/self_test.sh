@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # self_test.sh FOLDER CC: the checkers of this folder catch what they are for, and nothing else. Every case plants one
-# file, or one object, and names what must be reported about it; "" means nothing. Each checker runs once over all of its
-# cases, and once over a clean tree, which must pass.
+# file, or one object, and names what must be reported about it; "" means nothing. Each checker runs once over all of
+# its cases, and once over a clean tree, which must pass.
 set -euo pipefail
 checkers=$1 compiler=$2
 root=$(mktemp -d)
