@@ -290,6 +290,24 @@ static void test_quantile_lengths(void **state)
     expect_end(workload);
 }
 
+static void test_quantile_rounding(void **state)
+{
+    (void)state;
+    /* From 1 to 3 tokens evenly: half of all draws are nearest to 2. */
+    struct load load = generated_load(ARRIVAL_UNIFORM);
+    load.requests = 40000;
+    load.prompt = (struct length_distribution){
+        .kind = LENGTH_QUANTILES, .quantile_count = 2, .quantile_permille = {0, 1000}, .quantile_tokens = {1, 3}};
+    uint32_t counts[4] = {0};
+    struct workload *workload = create(&load, 13, NULL);
+    for (uint32_t id = 0; id < load.requests; id++)
+        counts[take(workload, id).spec.prompt_tokens & 3]++;
+    assert_in_range(counts[1], 10000 - 347, 10000 + 347);
+    assert_in_range(counts[2], 20000 - 400, 20000 + 400);
+    assert_in_range(counts[3], 10000 - 347, 10000 + 347);
+    expect_end(workload);
+}
+
 /* ---- Closed loop ----------------------------------------------------------------------------------------------- */
 
 static void test_closed_loop(void **state)
@@ -387,6 +405,24 @@ static void test_aborts(void **state)
     assert_int_equal(play_aborts(&load, many_ns), ABORT_REQUESTS);
 }
 
+static void test_aborts_follow_arrivals(void **state)
+{
+    (void)state;
+    /* At one instant all requests of a burst come before any of their aborts, which keep the order of the ids. */
+    struct load load = generated_load(ARRIVAL_BURST);
+    load.requests = 8;
+    load.abort_permille = 1000;
+    struct workload *workload = create(&load, 1, NULL);
+    struct workload_item item;
+    for (uint32_t burst = 0; burst < 2; burst++) {
+        for (uint32_t id = 4 * burst; id < 4 * burst + 4; id++)
+            take(workload, id);
+        for (uint32_t id = 4 * burst; id < 4 * burst + 4; id++)
+            assert_true(workload_next(workload, &item) && item.is_abort && item.spec.id == id);
+    }
+    expect_end(workload);
+}
+
 static void test_aborts_in_closed_loop(void **state)
 {
     (void)state;
@@ -461,7 +497,12 @@ static void test_trace_as_recorded(void **state)
     const uint32_t all[] = {0, 1, 2, 3, 4, 5};
     expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 2000, 2000, 3000, 6000, 9000}, all, 6, trace);
     load.duration_ns = 6 * NS_PER_S;
-    expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 2000, 2000, 3000}, all, 4, trace);
+    struct workload *workload = create(&load, 1, trace);
+    struct workload_summary summary;
+    workload_describe(workload, &summary);
+    assert_int_equal(summary.requests, 4);
+    assert_int_equal(summary.span_ns, 6 * NS_PER_S);
+    expect_arrivals(workload, (const int64_t[]){0, 2000, 2000, 3000}, all, 4, trace);
     load.requests = 2;
     expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 2000}, all, 2, trace);
     trace_file_free(trace);
@@ -490,6 +531,10 @@ static void test_trace_repeats(void **state)
     expect_arrivals(create(&load, 1, trace), arrival_ms, to_end, 7, trace);
     load.trace_window_ns = 1000 * NS_PER_S;
     expect_arrivals(create(&load, 1, trace), arrival_ms, to_end, 7, trace);
+    /* A quiet end of a window inside the file belongs to it: [1 s, 9 s) takes 8 s. */
+    load.trace_window_ns = 8 * NS_PER_S;
+    load.requests = 5;
+    expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 0, 1000, 4000, 8000}, rows, 5, trace);
     trace_file_free(trace);
 }
 
@@ -520,9 +565,9 @@ static void test_trace_rate(void **state)
     load.requests = 3;
     const uint32_t rows[] = {1, 2, 3};
     expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 0, 750}, rows, 3, trace);
-    /* A duration of 3 s at 1/s holds three as well. */
+    /* A duration of 3.5 s at 1/s holds three as well. */
     load.requests = 0;
-    load.duration_ns = 3 * NS_PER_S;
+    load.duration_ns = 3500 * NS_PER_MS;
     expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 0, 750}, rows, 3, trace);
     trace_file_free(trace);
 }
@@ -654,8 +699,10 @@ int main(void)
         cmocka_unit_test(test_slowest_rate),
         cmocka_unit_test(test_uniform_lengths),
         cmocka_unit_test(test_quantile_lengths),
+        cmocka_unit_test(test_quantile_rounding),
         cmocka_unit_test(test_closed_loop),
         cmocka_unit_test(test_aborts),
+        cmocka_unit_test(test_aborts_follow_arrivals),
         cmocka_unit_test(test_aborts_in_closed_loop),
         cmocka_unit_test(test_trace_as_recorded),
         cmocka_unit_test(test_trace_repeats),
