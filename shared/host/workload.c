@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* 1e9 ns times 1e6 millionths: a mean gap in ns is this over the rate in requests per 1e6 s. */
 #define NS_MICRO UINT64_C(1000000000000000)
