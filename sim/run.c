@@ -24,8 +24,8 @@
 #define SUSPECT_NS (3 * NS_PER_S)
 #define FENCE_NS (1 * NS_PER_S)
 
-/* Tickets of one node in flight: more than any node posts, so that the bound is the messenger's. */
-#define WRITES_IN_FLIGHT_MAX (1u << 12)
+/* Tickets of one node in flight, each a chunk on its way: what a transfer engine keeps a table for. */
+#define WRITES_IN_FLIGHT_MAX 4096u
 
 struct run {
     const struct scenario *scenario;
@@ -220,10 +220,11 @@ static void make_node(struct run *run, uint32_t index)
 {
     const size_t line = 64;
     const struct node_config *config = &run->deployment->configs[index];
-    size_t size = node_size(config, &sim_runtime(run->sim, index)->limits);
+    struct runtime *runtime = sim_runtime(run->sim, index);
+    size_t size = node_size(config, &runtime->limits);
     run->memory[index] = make(1, size + line);
     uintptr_t address = ((uintptr_t)run->memory[index] + line - 1) / line * line;
-    run->nodes[index] = node_make(config, sim_runtime(run->sim, index), (void *)address, size);
+    run->nodes[index] = node_make(config, runtime, (void *)address, size);
     sim_attach(run->sim, index, (struct participant){.handle = handle, .self = run->nodes[index]});
 }
 
