@@ -54,6 +54,7 @@ enum fail_reason {
     FAIL_CLIENT = 4, /* the client went away; an abort, not a failure */
     FAIL_ATTEMPTS = 5, /* tried as often as the policy allows */
     FAIL_STOPPED = 6,
+    FAIL_REFUSED = 7, /* the prefiller had no room for it */
 };
 
 struct scheduler_policy {
@@ -100,6 +101,9 @@ struct node_config {
     uint32_t group_count;
     uint32_t pages_per_group; /* 0 for the front */
     uint32_t requests_max;    /* live at once on this node */
+    uint32_t request_tokens_max; /* prompt and output of the largest request that may enter; sizes its page list */
+    uint32_t request_blocks_max; /* most prefix blocks a request may name; 0: none do */
+    uint32_t prefix_block_tokens; /* tokens of a prefix block, a multiple of the page's; 0: no prefix cache */
     uint32_t tail_bytes;
     uint32_t tail_writes;
     uint32_t produces_first_token; /* mixed only: 1, the step that ends the prefill yields the first token */
@@ -118,10 +122,10 @@ struct node_config {
 
 struct node;
 
-/* Bytes of memory a node of this configuration needs, 64-byte aligned. */
-size_t node_size(const struct node_config *config);
+/* Bytes of memory a node of this configuration needs on a runtime with these limits, a multiple of 64. */
+size_t node_size(const struct node_config *config, const struct runtime_limits *limits);
 
-/* Makes a node in `memory` (node_size() bytes, aligned to 64). Nothing is freed: the memory is the caller's. */
+/* Makes a node in `memory` (node_size() bytes, aligned to 64, zero). Nothing is freed: the memory is the caller's. */
 struct node *node_make(const struct node_config *config, struct runtime *rt, void *memory, size_t size);
 
 /* The only way in. */
@@ -136,7 +140,7 @@ struct node_stats {
     uint32_t quarantined;   /* transfers whose pages wait for a fence */
     uint64_t queued_tokens; /* prompt tokens not yet computed */
     uint64_t pages_total;
-    uint64_t pages_free;   /* never used or evictable */
+    uint64_t pages_free;   /* unused, or evictable at once: the cached ones are among these */
     uint64_t pages_held;   /* by live requests */
     uint64_t pages_cached; /* by the prefix index alone */
     uint64_t decode_sequences;

@@ -4,7 +4,6 @@
 #include "base/check.h"
 
 #include <stdint.h>
-#include <string.h>
 
 struct arena arena_measure(void)
 {
@@ -14,7 +13,6 @@ struct arena arena_measure(void)
 struct arena arena_over(void *memory, size_t capacity)
 {
     CHECK(memory != NULL && ((uintptr_t)memory & 63) == 0);
-    memset(memory, 0, capacity);
     return (struct arena){.memory = memory, .capacity = capacity};
 }
 

@@ -20,10 +20,11 @@ struct arena {
 /* An arena without memory: arena_take() returns NULL and only adds up sizes. */
 struct arena arena_measure(void);
 
-/* An arena over `capacity` bytes at `memory`, which must be aligned to 64 bytes. The memory is cleared. */
+/* An arena over `capacity` bytes at `memory`, which must be aligned to 64 bytes and zero (fresh from calloc or mmap, so that
+ * pages that are never used are never touched). */
 struct arena arena_over(void *memory, size_t capacity);
 
-/* Room for `count` objects of `size` bytes, aligned to 64 bytes when larger than a cache line, else to 16. Cleared.
+/* Room for `count` objects of `size` bytes, aligned to 64 bytes when larger than a cache line, else to 16. Zero.
  * NULL only while measuring; running out is a bug (CHECK). */
 void *arena_take(struct arena *arena, size_t count, size_t size);
 

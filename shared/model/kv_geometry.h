@@ -43,8 +43,8 @@ enum geometry_refusal {
     GEOMETRY_HEADS = 1,        /* neither H % T == 0 nor T % H == 0 */
     GEOMETRY_PAGE_SIZES = 2,   /* neither page size divides the other */
     GEOMETRY_LAYERS = 3,       /* layer ids or counts differ, or a stage is empty */
-    GEOMETRY_MODEL = 4,        /* planes, head bytes, head count or layout differ */
-    GEOMETRY_LIMIT = 5,        /* a limit of base/limits.h is exceeded */
+    GEOMETRY_MODEL = 4,        /* planes, head bytes, head count or layout differ, or a KV format that has no cache */
+    GEOMETRY_LIMIT = 5,        /* a size is 0, or a limit of base/limits.h is exceeded */
 };
 
 /* The geometry of `architecture` served with `parallelism`; layers are dealt to stages evenly, the first stages taking
@@ -52,8 +52,16 @@ enum geometry_refusal {
 enum geometry_refusal kv_geometry_make(const struct architecture *architecture, struct parallelism parallelism,
                                        uint32_t page_tokens, enum kv_layout layout, struct kv_geometry *geometry);
 
-/* One sentence for people: "KV heads (8) and tensor-parallel ranks (3): neither divides the other". */
+/* Whether a geometry, from wherever it came, can be laid out. GEOMETRY_OK means that its heads and ranks divide, that
+ * its stages are a partition of its layers into non-empty ranges, that every size is within its limit, and that a
+ * page's plane on one rank is below 4 GiB. */
+enum geometry_refusal kv_geometry_check(const struct kv_geometry *geometry);
+
+/* One sentence for people: "KV heads and tensor-parallel ranks: neither divides the other". */
 const char *geometry_refusal_text(enum geometry_refusal refusal);
+
+/* Bytes of one element of a KV cache; 0 for a format that no cache is kept in. */
+uint32_t kv_format_bytes(enum number_format format);
 
 static inline uint32_t kv_ranks(const struct parallelism *p)
 {
@@ -63,13 +71,13 @@ static inline uint32_t kv_ranks(const struct parallelism *p)
 /* Heads that one rank of a group holds. */
 static inline uint32_t kv_rank_heads(const struct kv_geometry *g)
 {
-    return g->kv_heads > g->parallelism.tensor ? g->kv_heads / g->parallelism.tensor : 1;
+    return g->kv_heads > g->parallelism.tensor ? (uint32_t)g->kv_heads / g->parallelism.tensor : 1;
 }
 
 /* Consecutive ranks of a group that hold the same heads. */
 static inline uint32_t kv_replicas(const struct kv_geometry *g)
 {
-    return g->parallelism.tensor > g->kv_heads ? g->parallelism.tensor / g->kv_heads : 1;
+    return g->parallelism.tensor > g->kv_heads ? (uint32_t)g->parallelism.tensor / g->kv_heads : 1;
 }
 
 /* Bytes of one page of one layer and plane on one rank. */

@@ -19,7 +19,8 @@ struct transfer_pair {
     uint16_t destination_rank; /* numbered within the instance */
     uint16_t layer_first;      /* global layer ids [layer_first, layer_first + layer_count) */
     uint16_t layer_count;
-    uint32_t runs;               /* contiguous pieces per unit, layer and plane: 1, or unit_tokens for NHD */
+    uint32_t runs;               /* contiguous pieces per unit, layer and plane. NHD: 1 where both sides hold the same
+                                    heads, else unit_tokens. HND: 1 where the pages are equal, else the heads moved */
     uint32_t run_bytes;          /* bytes of one piece */
     uint32_t source_offset;      /* of the first piece, from the start of the page's plane on that rank, for the first
                                     unit of the page */
@@ -46,8 +47,14 @@ struct transfer_plan {
  * destination replica j draws from source replica (c + j) mod rp, so that copies spread over all source ranks. */
 uint32_t transfer_replica_choices(const struct kv_geometry *source);
 
-/* Fills *plan. HND with unequal page sizes has its heads apart by a page's tokens on each side, so a unit that is part of
- * a page is one run a head; `runs` says so. Refuses, never guesses. */
+/* Fills *plan; its content is undefined after a refusal. Refuses, never guesses; the groups and the choice, which are
+ * the caller's own numbers, must be in range (CHECK).
+ *
+ * HND with unequal page sizes has its heads apart by a page's tokens on each side, so a unit that is part of a page is
+ * one run a head; `runs` says so. Where hp and hd do not divide each other (12 heads over 3 and 2 ranks) a pair moves
+ * the heads that its two ranks have in common, fewer than min(hp, hd).
+ *
+ * Pairs are ordered by destination stage, source stage, destination rank, head group. */
 enum geometry_refusal transfer_plan_make(const struct kv_geometry *source, uint32_t source_group,
                                          const struct kv_geometry *destination, uint32_t destination_group,
                                          uint32_t replica_choice, struct transfer_plan *plan);

@@ -1,0 +1,62 @@
+/* Tables for people and for machines, from one model of columns and rows.
+ *
+ * A cell is text, an integer, or a decimal number kept as an integer and its count of decimals: it prints with exactly
+ * these digits in every format, and no floating point is in between. On a terminal tables are laid out by libsmartcols to
+ * the terminal's width; on a pipe they are plain columns; JSON is an array of objects by the columns' keys.
+ */
+#ifndef TANDEM_HOST_OUTPUT_H
+#define TANDEM_HOST_OUTPUT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum output_format { OUTPUT_TEXT = 1, OUTPUT_JSON = 2, OUTPUT_CSV = 3, OUTPUT_MARKDOWN = 4 };
+
+/* As --format takes them, for option tables. */
+#define OUTPUT_FORMATS "text|json|csv|md"
+
+/* Where a command's answer goes. */
+struct output {
+    FILE *file;
+    enum output_format format;
+    bool terminal; /* text only: lay out for the terminal */
+};
+
+/* `format` is one of OUTPUT_FORMATS or NULL for text. */
+struct output output_to(FILE *file, const char *format);
+
+struct table;
+
+/* `title` may be NULL. Running out of memory ends the process: a table is small. */
+struct table *table_new(const char *title);
+void table_free(struct table *table);
+
+/* Columns come first. `key` is the name for machines, with its unit; `heading` the one for people. Numbers are aligned to
+ * the right. Both are copied. */
+void table_column(struct table *table, const char *key, const char *heading);
+
+/* Begins a row; the next cells fill it from the left, and those not filled are empty. */
+void table_row(struct table *table);
+void table_text(struct table *table, const char *text);
+void table_integer(struct table *table, int64_t value);
+void table_fixed(struct table *table, int64_t value, unsigned decimals); /* value / 10^decimals, decimals <= 9 */
+void table_none(struct table *table); /* unknown: "-" in text, nothing in CSV, null in JSON */
+
+/* `value` in units of 10^-from, rounded half away from zero to 10^-to: what table_fixed() shows of a long number. */
+int64_t fixed_round(int64_t value, unsigned from, unsigned to);
+
+/* Writes the table in the output's format. Titles stand above text and Markdown and before CSV as a comment line. */
+void output_table(const struct output *output, const struct table *table);
+
+/* An array of objects, the caller's. */
+json_t *table_json(const struct table *table);
+
+/* The number value / 10^decimals. Printed by output_json() it has no digits beyond its decimals. */
+json_t *json_fixed(int64_t value, unsigned decimals);
+
+/* Writes `json` with stable formatting and a newline, keys in the order they were set. */
+void output_json(const struct output *output, const json_t *json);
+
+#endif

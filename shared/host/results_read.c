@@ -1,0 +1,416 @@
+/* Reading runs and findings, from the views alone. See results.h. */
+#include "base/arith.h"
+#include "host/output.h"
+#include "host/results_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Runs a query to its end, handing each row to `take`. `name` is bound where it is not NULL, otherwise `run`. */
+static bool each_row(struct results *store, const char *sql, int64_t run,
+                     bool (*take)(sqlite3_stmt *row, void *context), void *context, struct user_error *error)
+{
+    sqlite3_stmt *statement = results_prepare(store, sql, error);
+    if (statement == NULL)
+        return false;
+    sqlite3_bind_int64(statement, 1, run);
+    int code = sqlite3_step(statement);
+    while (code == SQLITE_ROW && take(statement, context))
+        code = sqlite3_step(statement);
+    if (code != SQLITE_DONE)
+        results_fail(store, error, "reading results");
+    sqlite3_finalize(statement);
+    return code == SQLITE_DONE;
+}
+
+static void column_copy(char *to, size_t size, sqlite3_stmt *row, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    snprintf(to, size, "%s", text == NULL ? "" : text);
+}
+
+static uint64_t column_count(sqlite3_stmt *row, int column)
+{
+    return (uint64_t)sqlite3_column_int64(row, column);
+}
+
+static uint64_t column_hex(sqlite3_stmt *row, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    return text == NULL ? 0 : strtoull(text, NULL, 16);
+}
+
+/* ---- Reports ---------------------------------------------------------------------------------------------------- */
+
+static bool take_run(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    report->run = sqlite3_column_int64(row, 0);
+    column_copy(report->scenario, sizeof report->scenario, row, 1);
+    column_copy(report->identity, sizeof report->identity, row, 2);
+    column_copy(report->build, sizeof report->build, row, 3);
+    column_copy(report->backend, sizeof report->backend, row, 4);
+    column_copy(report->kind, sizeof report->kind, row, 5);
+    column_copy(report->params, sizeof report->params, row, 6);
+    report->seed = column_count(row, 7);
+    report->trace_hash = column_hex(row, 8);
+    report->event_count = column_count(row, 9);
+    report->final_draw = column_hex(row, 10);
+    report->requests = column_count(row, 11);
+    report->completed = column_count(row, 12);
+    report->rejected = column_count(row, 13);
+    report->failed = column_count(row, 14);
+    report->aborted = column_count(row, 15);
+    report->prompt_tokens = column_count(row, 16);
+    report->output_tokens = column_count(row, 17);
+    report->duration_ns = sqlite3_column_int64(row, 18);
+    report->served = column_count(row, 19);
+    if (report->duration_ns > 0)
+        report->goodput_micro_per_s =
+            mul_div_floor_u64(report->served, UINT64_C(1000000000000000), (uint64_t)report->duration_ns);
+    return true;
+}
+
+static struct metric_summary *metric_of(struct run_report *report, const char *name)
+{
+    if (strcmp(name, "ttft") == 0)
+        return &report->ttft;
+    if (strcmp(name, "tpot") == 0)
+        return &report->tpot;
+    if (strcmp(name, "e2e") == 0)
+        return &report->e2e;
+    if (strcmp(name, "itl") == 0)
+        return &report->itl;
+    for (int span = 0; span < SPAN_COUNT; span++)
+        if (strcmp(name, span_names[span]) == 0)
+            return &report->spans[span];
+    CHECK(!"a metric of a view that no report knows");
+    return NULL;
+}
+
+static bool take_mean(sqlite3_stmt *row, void *context)
+{
+    struct metric_summary *metric = metric_of(context, (const char *)sqlite3_column_text(row, 0));
+    metric->count = column_count(row, 1);
+    metric->mean_ns = sqlite3_column_int64(row, 2);
+    metric->max_ns = sqlite3_column_int64(row, 3);
+    return true;
+}
+
+static bool take_percentile(sqlite3_stmt *row, void *context)
+{
+    struct metric_summary *metric = metric_of(context, (const char *)sqlite3_column_text(row, 0));
+    int64_t value = sqlite3_column_int64(row, 2);
+    switch (sqlite3_column_int(row, 1)) {
+    case 50:
+        metric->p50_ns = value;
+        break;
+    case 90:
+        metric->p90_ns = value;
+        break;
+    case 95:
+        metric->p95_ns = value;
+        break;
+    default:
+        metric->p99_ns = value;
+    }
+    return true;
+}
+
+static bool take_instance(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    struct instance_report *grown =
+        realloc(report->instances, (report->instance_count + (size_t)1) * sizeof *report->instances);
+    if (grown == NULL)
+        return false;
+    report->instances = grown;
+    struct instance_report *instance = &grown[report->instance_count++];
+    memset(instance, 0, sizeof *instance);
+    column_copy(instance->name, sizeof instance->name, row, 0);
+    column_copy(instance->role, sizeof instance->role, row, 1);
+    instance->ranks = (uint32_t)column_count(row, 2);
+    instance->requests = column_count(row, 3);
+    instance->utilization_permille = (uint32_t)column_count(row, 4);
+    instance->kv_used_peak_permille = (uint32_t)column_count(row, 5);
+    instance->compute_bound_permille = (uint32_t)column_count(row, 6);
+    instance->bandwidth_bound_permille = (uint32_t)column_count(row, 7);
+    instance->communication_bound_permille = (uint32_t)column_count(row, 8);
+    instance->overhead_bound_permille = (uint32_t)column_count(row, 9);
+    instance->preemptions = column_count(row, 10);
+    instance->nic_bytes = column_count(row, 11);
+    return true;
+}
+
+static bool read_metrics(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
+{
+    static const char *const means[] = {
+        "SELECT metric, count, mean_ns, max_ns FROM run_latency_mean WHERE run_id = ? AND count > 0",
+        "SELECT metric, count, mean_ns, max_ns FROM run_span_mean WHERE run_id = ? AND count > 0",
+        "SELECT 'itl', count, mean_ns, max_ns FROM run_itl_mean WHERE run_id = ?",
+    };
+    static const char *const percentiles[] = {
+        "SELECT metric, percentile, value_ns FROM run_latency_percentile WHERE run_id = ?",
+        "SELECT metric, percentile, value_ns FROM run_span_percentile WHERE run_id = ?",
+        "SELECT 'itl', percentile, value_ns FROM run_itl_percentile WHERE run_id = ?",
+    };
+    bool good = true;
+    for (int k = 0; k < 3; k++)
+        good = good && each_row(store, means[k], run, take_mean, report, error) &&
+               each_row(store, percentiles[k], run, take_percentile, report, error);
+    return good;
+}
+
+bool results_run_read(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
+{
+    memset(report, 0, sizeof *report);
+    bool good = each_row(store,
+                         "SELECT run_id, scenario, scenario_identity, build_identity, backend, kind, params, seed,"
+                         " trace_hash, event_count, final_draw, arrived, completed, rejected, failed, aborted,"
+                         " prompt_tokens, output_tokens, duration_ns, served"
+                         " FROM complete_run JOIN run_rate USING (run_id) WHERE run_id = ?",
+                         run, take_run, report, error);
+    if (good && report->run == 0) {
+        user_error_set(error, store->path, 0, NULL, "holds no run %" PRId64, run);
+        good = false;
+    }
+    good = good && read_metrics(store, run, report, error) &&
+           each_row(store,
+                    "SELECT name, role, ranks, requests, utilization_permille, kv_used_peak_permille,"
+                    " compute_bound_permille, bandwidth_bound_permille, communication_bound_permille,"
+                    " overhead_bound_permille, preemptions, nic_bytes FROM run_instance WHERE run_id = ? ORDER BY node",
+                    run, take_instance, report, error);
+    if (!good)
+        run_report_free(report);
+    return good;
+}
+
+void run_report_free(struct run_report *report)
+{
+    free(report->instances);
+    memset(report, 0, sizeof *report);
+}
+
+/* Milliseconds with all their digits; null where nothing was measured. */
+static json_t *metric_json(const struct metric_summary *metric)
+{
+    if (metric->count == 0)
+        return json_pack("{s:n, s:n, s:n, s:n, s:n}", "mean", "p50", "p90", "p95", "p99");
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", json_fixed(metric->mean_ns, 6), "p50",
+                     json_fixed(metric->p50_ns, 6), "p90", json_fixed(metric->p90_ns, 6), "p95",
+                     json_fixed(metric->p95_ns, 6), "p99", json_fixed(metric->p99_ns, 6));
+}
+
+json_t *run_report_json(const struct run_report *report)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, report->trace_hash);
+    json_t *spans = json_object();
+    for (int span = 0; span < SPAN_COUNT; span++)
+        json_object_set_new(spans, span_names[span], metric_json(&report->spans[span]));
+    json_t *instances = json_array();
+    for (uint32_t k = 0; k < report->instance_count; k++) {
+        const struct instance_report *instance = &report->instances[k];
+        json_array_append_new(instances, json_pack("{s:s, s:s, s:I, s:o, s:o}", "name", instance->name, "role",
+                                                   instance->role, "requests", (json_int_t)instance->requests,
+                                                   "utilization", json_fixed(instance->utilization_permille, 3),
+                                                   "kv_used_peak", json_fixed(instance->kv_used_peak_permille, 3)));
+    }
+    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "scenario",
+                     report->scenario, "seed", (json_int_t)report->seed, "backend", report->backend, "trace_hash", hash,
+                     "requests", (json_int_t)report->requests, "completed", (json_int_t)report->completed, "rejected",
+                     (json_int_t)report->rejected, "failed", (json_int_t)report->failed, "duration_s",
+                     json_fixed(report->duration_ns, 9), "goodput_per_s",
+                     json_fixed((int64_t)report->goodput_micro_per_s, 6), "ttft_ms", metric_json(&report->ttft),
+                     "tpot_ms", metric_json(&report->tpot), "itl_ms", metric_json(&report->itl), "e2e_ms",
+                     metric_json(&report->e2e), "spans_ms", spans, "instances", instances);
+}
+
+json_t *results_run_json(struct results *store, int64_t run, struct user_error *error)
+{
+    struct run_report report;
+    if (!results_run_read(store, run, &report, error))
+        return NULL;
+    json_t *json = run_report_json(&report);
+    run_report_free(&report);
+    return json;
+}
+
+/* ---- Findings --------------------------------------------------------------------------------------------------- */
+
+static json_t *column_json(sqlite3_stmt *row, int column, unsigned decimals)
+{
+    switch (sqlite3_column_type(row, column)) {
+    case SQLITE_INTEGER:
+        if (decimals == 0)
+            return json_integer(sqlite3_column_int64(row, column));
+        return json_fixed(sqlite3_column_int64(row, column), decimals);
+    case SQLITE_TEXT:
+        return json_string((const char *)sqlite3_column_text(row, column));
+    default:
+        return json_null();
+    }
+}
+
+/* Keys and decimals of the columns of the findings' query, in its order. */
+static const struct {
+    const char *key;
+    unsigned decimals;
+} finding_columns[] = {
+    {"kind", 0},       {"label", 0},      {"prefill", 0},        {"decode", 0},
+    {"sharding", 0},   {"nodes", 0},      {"max_rate_per_s", 6}, {"goodput_per_gpu_per_s", 6},
+    {"ttft_ms", 6},    {"tpot_ms", 6},    {"usd_per_mtok", 6},   {"saturation", 3},
+    {"bound_by", 0},   {"why", 0},
+};
+#define FINDING_COLUMNS (int)(sizeof finding_columns / sizeof *finding_columns)
+
+static bool take_finding(sqlite3_stmt *row, void *context)
+{
+    json_t *finding = json_object();
+    for (int k = 0; k < FINDING_COLUMNS; k++)
+        json_object_set_new(finding, finding_columns[k].key, column_json(row, k, finding_columns[k].decimals));
+    const char *detail = (const char *)sqlite3_column_text(row, FINDING_COLUMNS);
+    json_object_set_new(finding, "detail", detail == NULL ? json_null() : json_loads(detail, JSON_DECODE_ANY, NULL));
+    return json_array_append_new(context, finding) == 0;
+}
+
+json_t *results_findings_json(struct results *store, int64_t scenario, int64_t build, struct user_error *error)
+{
+    char sql[512];
+    snprintf(sql, sizeof sql,
+             "SELECT kind, label, prefill, decode, sharding, nodes, max_rate_micro_per_s, goodput_per_gpu_micro_per_s,"
+             " ttft_ns, tpot_ns, usd_micros_per_mtok, saturation_permille, bound_by, why, detail FROM plan_finding"
+             " WHERE scenario_id = ? AND build_id = %" PRId64 " ORDER BY finding_id",
+             build);
+    json_t *findings = json_array();
+    if (each_row(store, sql, scenario, take_finding, findings, error))
+        return findings;
+    json_decref(findings);
+    return NULL;
+}
+
+/* ---- Names of runs ---------------------------------------------------------------------------------------------- */
+
+static bool take_id(sqlite3_stmt *row, void *context)
+{
+    *(int64_t *)context = sqlite3_column_int64(row, 0);
+    return true;
+}
+
+/* Digits only, and all of them; -1 otherwise. */
+static int64_t number_of(const char *text)
+{
+    int64_t number = 0;
+    if (*text == '\0')
+        return -1;
+    for (; *text != '\0'; text++) {
+        if (*text < '0' || *text > '9' || number > (INT64_MAX - 9) / 10)
+            return -1;
+        number = number * 10 + (*text - '0');
+    }
+    return number;
+}
+
+static int64_t lookup_last(struct results *store, int64_t back, struct user_error *error)
+{
+    int64_t run = 0;
+    if (each_row(store,
+                 "SELECT run_id FROM complete_run WHERE kind <> 'probe' ORDER BY recency DESC LIMIT 1 OFFSET ?", back,
+                 take_id, &run, error) &&
+        run == 0)
+        user_error_set(error, store->path, 0, NULL, "holds no run last~%" PRId64 ": fewer runs are stored", back);
+    return run;
+}
+
+static int64_t lookup_id(struct results *store, int64_t id, struct user_error *error)
+{
+    int64_t run = 0;
+    int64_t newest = 0;
+    if (each_row(store, "SELECT run_id FROM complete_run WHERE run_id = ?", id, take_id, &run, error) && run == 0 &&
+        each_row(store, "SELECT coalesce(max(run_id), 0) FROM complete_run WHERE ?1 = ?1", id, take_id, &newest, error))
+        user_error_set(error, store->path, 0, NULL, "holds no run %" PRId64 "; the newest is %" PRId64, id, newest);
+    return run;
+}
+
+/* Names of all scenarios, for the error; at most as many as fit. */
+#define NAMES_MAX 256
+struct names {
+    size_t count;
+    char text[NAMES_MAX][64];
+};
+
+static bool take_name(sqlite3_stmt *row, void *context)
+{
+    struct names *names = context;
+    if (names->count < NAMES_MAX)
+        column_copy(names->text[names->count++], sizeof names->text[0], row, 0);
+    return true;
+}
+
+static void explain_name(struct results *store, const char *name, int64_t seed, struct user_error *error)
+{
+    struct names *names = calloc(1, sizeof *names);
+    if (names == NULL)
+        return;
+    if (each_row(store, "SELECT DISTINCT scenario FROM complete_run WHERE ?1 = ?1 ORDER BY scenario", 0, take_name, names,
+                 error)) {
+        const char *known[NAMES_MAX];
+        bool exact = false;
+        for (size_t k = 0; k < names->count; k++) {
+            known[k] = names->text[k];
+            exact = exact || strcmp(name, known[k]) == 0;
+        }
+        const char *nearest = nearest_name(name, known, names->count);
+        if (exact)
+            user_error_set(error, store->path, 0, NULL, "holds no run of %s with seed %" PRId64, name, seed);
+        else if (nearest != NULL)
+            user_error_set(error, store->path, 0, NULL, "holds no run of a scenario '%s'; nearest: '%s'", name, nearest);
+        else
+            user_error_set(error, store->path, 0, NULL,
+                           "holds no run '%s': expected a number, last, last~N, or SCENARIO/SEED", name);
+    }
+    free(names);
+}
+
+static int64_t lookup_scenario(struct results *store, const char *name, int64_t seed, struct user_error *error)
+{
+    sqlite3_stmt *statement =
+        results_prepare(store,
+                        "SELECT run_id FROM complete_run WHERE scenario = ?1 AND (?2 < 0 OR seed = ?2)"
+                        " ORDER BY kind = 'probe', recency DESC LIMIT 1",
+                        error);
+    if (statement == NULL)
+        return 0;
+    int64_t run = 0;
+    sqlite3_bind_text(statement, 1, name, -1, SQLITE_TRANSIENT);
+    sqlite3_bind_int64(statement, 2, seed);
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_ROW)
+        run = sqlite3_column_int64(statement, 0);
+    else if (code != SQLITE_DONE)
+        results_fail(store, error, "looking for a run");
+    sqlite3_finalize(statement);
+    if (run == 0)
+        explain_name(store, name, seed, error);
+    return run;
+}
+
+int64_t results_run_lookup(struct results *store, const char *name, struct user_error *error)
+{
+    if (strcmp(name, "last") == 0)
+        return lookup_last(store, 0, error);
+    if (strncmp(name, "last~", 5) == 0 && number_of(name + 5) >= 0)
+        return lookup_last(store, number_of(name + 5), error);
+    if (number_of(name) >= 0)
+        return lookup_id(store, number_of(name), error);
+    /* A scenario's name may hold a slash: only what follows the last one can be a seed. */
+    char scenario[256];
+    snprintf(scenario, sizeof scenario, "%s", name);
+    char *slash = strrchr(scenario, '/');
+    int64_t seed = slash == NULL ? -1 : number_of(slash + 1);
+    if (seed >= 0)
+        *slash = '\0';
+    return lookup_scenario(store, scenario, seed, error);
+}

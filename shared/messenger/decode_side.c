@@ -1,0 +1,503 @@
+/* See decode_side.h. */
+#include "messenger/decode_side.h"
+
+#include "base/arith.h"
+#include "messenger/report.h"
+#include "serve/decode_batch.h"
+
+static struct sequence *at(struct decode_side *side, uint32_t slot)
+{
+    return &side->instance->sequences[slot];
+}
+
+void decode_side_make(struct decode_side *side, struct arena *arena, struct instance *instance)
+{
+    const struct node_config *config = instance->config;
+    uint32_t handoffs = config->messenger.handoffs_max;
+    CHECK(handoffs >= 1 && handoffs <= UINT32_C(1) << IMMEDIATE_SLOT_BITS);
+    *side = (struct decode_side){.instance = instance, .next_epoch = 1};
+    peers_make(&side->peers, arena, config, ROLE_PREFILL);
+    sequence_list_make(&side->waiting);
+    sequence_list_make(&side->transfers);
+    side->handoffs = arena_take(arena, handoffs, sizeof *side->handoffs);
+    side->unused_handoffs = arena_take(arena, handoffs, sizeof *side->unused_handoffs);
+    side->buffer = arena_take(arena, MESSAGE_BYTES_MAX, 1);
+    side->page_buffer = arena_take(arena, instance->pages_max, sizeof *side->page_buffer);
+    if (arena->memory == NULL)
+        return;
+    side->unused_handoff_count = handoffs;
+    for (uint32_t i = 0; i < handoffs; i++)
+        side->unused_handoffs[i] = handoffs - 1 - i;
+}
+
+/* ---- Hand-off slots and immediates ------------------------------------------------------------------------------ */
+
+static uint32_t immediate_of(uint32_t slot, uint32_t generation)
+{
+    return (generation & ((UINT32_C(1) << IMMEDIATE_GENERATION_BITS) - 1)) << IMMEDIATE_SLOT_BITS | slot;
+}
+
+static void take_handoff(struct decode_side *side, uint32_t slot)
+{
+    struct sequence *s = at(side, slot);
+    CHECK(side->unused_handoff_count > 0 && s->handoff == SLOT_NONE);
+    s->handoff = side->unused_handoffs[--side->unused_handoff_count];
+    struct handoff *handoff = &side->handoffs[s->handoff];
+    handoff->owner = slot;
+    handoff->generation++;
+    s->immediate = immediate_of(s->handoff, handoff->generation);
+}
+
+static void give_handoff(struct decode_side *side, uint32_t slot)
+{
+    struct sequence *s = at(side, slot);
+    if (s->handoff == SLOT_NONE)
+        return;
+    side->handoffs[s->handoff].owner = SLOT_NONE;
+    side->unused_handoffs[side->unused_handoff_count++] = s->handoff;
+    s->handoff = SLOT_NONE;
+}
+
+void decode_side_tail_read(struct decode_side *side, uint32_t slot)
+{
+    give_handoff(side, slot);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------------------------- */
+
+void decode_side_end(struct decode_side *side, uint32_t slot)
+{
+    give_handoff(side, slot);
+    instance_end(side->instance, slot);
+}
+
+/* Tells the front how the request ended here and frees it. Whatever it held must be safe to use again. */
+static void end_without_answer(struct decode_side *side, uint32_t slot, enum fail_reason reason)
+{
+    struct sequence *s = at(side, slot);
+    bool client = reason == FAIL_CLIENT;
+    report_to_front(side->instance, client ? MESSAGE_ABORTED : MESSAGE_FAILED, s->request, reason, s->produced);
+    decode_side_end(side, slot);
+}
+
+static void reject(struct decode_side *side, uint32_t request, enum reject_reason reason)
+{
+    report_to_front(side->instance, MESSAGE_REJECTED, request, reason, 0);
+}
+
+/* An armed transfer is over and nobody will write for it any more. */
+static void disarm(struct decode_side *side, uint32_t slot)
+{
+    struct sequence *s = at(side, slot);
+    rt_immediate_expect(side->instance->rt, s->immediate, 0);
+    rt_trace(side->instance->rt, TRACE_RELEASED, s->request, s->epoch, 0);
+    CHECK(side->instance->transfers > 0);
+    side->instance->transfers--;
+}
+
+/* ---- From the request to the dispatch --------------------------------------------------------------------------- */
+
+static enum reject_reason check_request(struct decode_side *side, const struct message *m, const struct peer *peer)
+{
+    const struct node_config *config = side->instance->config;
+    if (index_map_get(&side->instance->by_key, m->request) != INDEX_NONE)
+        return REJECT_DUPLICATE;
+    if (m->prompt_tokens == 0 || m->output_tokens == 0 || m->produced >= m->output_tokens ||
+        m->prompt_tokens > config->request_tokens_max ||
+        m->output_tokens > config->request_tokens_max - m->prompt_tokens)
+        return REJECT_TOO_LARGE_DECODE;
+    uint32_t pages = kv_pages(&config->geometry, m->prompt_tokens + m->output_tokens - 1);
+    if (pages > side->instance->pages_max)
+        return REJECT_TOO_LARGE_DECODE;
+    if (peer == NULL)
+        return REJECT_NO_INSTANCE;
+    if (peer->refusal != GEOMETRY_OK)
+        return REJECT_GEOMETRY;
+    if (kv_pages(&peer->config->geometry, m->prompt_tokens + m->output_tokens - 1) > peer->config->pages_per_group)
+        return REJECT_TOO_LARGE_PREFILL;
+    uint64_t units = ceil_div_u32(m->prompt_tokens + m->output_tokens, peer->unit_tokens);
+    if (mul_u64(units, peer->writes_per_unit) + config->tail_writes > UINT32_MAX)
+        return REJECT_COUNT_OVERFLOW;
+    return REJECT_NONE;
+}
+
+void decode_side_request(struct decode_side *side, const struct message *m)
+{
+    struct instance *instance = side->instance;
+    enum reject_reason reason = check_request(side, m, peers_find(&side->peers, m->peer));
+    uint32_t slot = reason == REJECT_NONE ? instance_take_slot(instance) : SLOT_NONE;
+    if (slot == SLOT_NONE) {
+        reject(side, m->request, reason == REJECT_NONE ? REJECT_QUEUE_FULL : reason);
+        return;
+    }
+    struct sequence *s = at(side, slot);
+    s->state = SEQUENCE_ALLOC;
+    s->request = m->request;
+    s->attempt = m->attempt;
+    s->peer = m->peer;
+    s->priority = m->priority;
+    s->token_seed = m->token_seed;
+    s->deadline_ns = m->deadline_ns;
+    s->prompt_tokens = m->prompt_tokens;
+    s->output_tokens = m->output_tokens;
+    s->produced = m->produced;
+    s->resumed = (m->flags & FLAG_RESUMED) != 0;
+    s->wanted = m->prompt_tokens + m->produced - 1;
+    s->block_tokens = m->block_tokens;
+    if (m->block_count <= instance->config->request_blocks_max) {
+        s->block_count = m->block_count;
+        wire_blocks(m, instance_blocks(instance, slot));
+    }
+    index_map_put(&instance->by_key, s->request, slot);
+    rt_trace(instance->rt, TRACE_RECEIVED, s->request, s->attempt, 0);
+    sequence_list_append(&side->waiting, instance->sequences, slot);
+    instance->waiting_count++;
+    decode_side_admit(side);
+}
+
+static void send_prefill(struct decode_side *side, uint32_t slot)
+{
+    struct instance *instance = side->instance;
+    struct sequence *s = at(side, slot);
+    uint32_t page_tokens = instance->config->geometry.page_tokens;
+    uint32_t first_page = s->local / page_tokens;
+    struct message message = {
+        .kind = MESSAGE_PREFILL,
+        .group = s->group,
+        .request = s->request,
+        .epoch = s->epoch,
+        .attempt = s->attempt,
+        .prompt_tokens = s->wanted,
+        .produced = s->produced,
+        .priority = s->priority,
+        .immediate = s->immediate,
+        .tail_slot = s->handoff,
+        .first_token = s->local,
+        .block_tokens = s->block_tokens,
+        .block_count = s->block_count,
+        .page_count = kv_pages(&instance->config->geometry, s->wanted) - first_page,
+        .token_seed = s->token_seed,
+        .geometry_hash = side->peers.own_geometry_hash,
+        .deadline_ns = s->deadline_ns,
+    };
+    size_t length = wire_encode(&message, instance_blocks(instance, slot), instance_pages(instance, slot) + first_page,
+                                side->buffer, MESSAGE_BYTES_MAX);
+    rt_send(instance->rt, s->peer, side->buffer, length);
+}
+
+static void become_ready(struct decode_side *side, uint32_t slot)
+{
+    struct sequence *s = at(side, slot);
+    s->state = SEQUENCE_READY;
+    rt_trace(side->instance->rt, TRACE_READY, s->request, s->epoch, 0);
+    sequence_list_append(&side->instance->groups[s->group].ready, side->instance->sequences, slot);
+}
+
+static void watch_deadline(struct decode_side *side)
+{
+    if (side->timer_armed || side->transfers.count == 0)
+        return;
+    int64_t deadline_ns = at(side, side->transfers.head)->transfer_deadline_ns;
+    if (deadline_ns == TIME_NEVER)
+        return;
+    side->timer_armed = true;
+    rt_timer_set(side->instance->rt, TIMER_TRANSFER_DEADLINE, deadline_ns);
+}
+
+static void dispatch(struct decode_side *side, uint32_t slot, const struct peer *peer)
+{
+    struct instance *instance = side->instance;
+    struct sequence *s = at(side, slot);
+    uint32_t units = ceil_div_u32(s->wanted, peer->unit_tokens) - s->local / peer->unit_tokens;
+    uint64_t expected = mul_u64(units, peer->writes_per_unit) + instance->config->tail_writes;
+    take_handoff(side, slot);
+    s->epoch = side->next_epoch++;
+    s->state = SEQUENCE_DISPATCHED;
+    /* Arming comes before dispatch: no write may find its counter missing. */
+    rt_immediate_expect(instance->rt, s->immediate, expected);
+    rt_trace(instance->rt, TRACE_ARMED, s->request, s->immediate, expected);
+    send_prefill(side, slot);
+    rt_trace(instance->rt, TRACE_DISPATCHED, s->request, s->peer, expected);
+    s->transfer_deadline_ns = time_add(instance->rt->now_ns, instance->config->messenger.deadline_ns);
+    sequence_list_append(&side->transfers, instance->sequences, slot);
+    instance->transfers++;
+    watch_deadline(side);
+}
+
+static void wait_for_room(struct decode_side *side, struct sequence *s, uint64_t pages, uint64_t available)
+{
+    if (s->wait_traced)
+        return;
+    s->wait_traced = true;
+    rt_trace(side->instance->rt, TRACE_ADMIT_WAIT, s->request, pages, available);
+}
+
+/* Gives the first waiting request all it needs, or false. */
+static bool admit_first(struct decode_side *side)
+{
+    struct instance *instance = side->instance;
+    uint32_t slot = side->waiting.head;
+    struct sequence *s = at(side, slot);
+    const struct peer *peer = peers_find(&side->peers, s->peer);
+    bool lost = peer->lost;
+    if (!lost) {
+        s->group = (uint16_t)instance_roomiest_group(instance);
+        uint32_t tokens = decode_reserve_tokens(instance, s, s->wanted);
+        if (side->unused_handoff_count == 0) {
+            wait_for_room(side, s, 0, page_pool_available(&instance->groups[s->group].pool));
+            return false;
+        }
+        if (!instance_take_pages(instance, slot, tokens, s->wanted)) {
+            wait_for_room(side, s, kv_pages(&instance->config->geometry, tokens),
+                          page_pool_available(&instance->groups[s->group].pool));
+            return false;
+        }
+    }
+    sequence_list_remove(&side->waiting, instance->sequences, slot);
+    instance->waiting_count--;
+    if (lost) {
+        end_without_answer(side, slot, FAIL_PEER_LOST);
+        return true;
+    }
+    bool tail = instance->config->tail_writes > 0 && s->wanted > 0;
+    if (s->wanted > s->local || tail) {
+        dispatch(side, slot, peer);
+    } else {
+        rt_trace(instance->rt, TRACE_DISPATCHED, s->request, s->peer, 0);
+        become_ready(side, slot);
+    }
+    return true;
+}
+
+void decode_side_admit(struct decode_side *side)
+{
+    while (side->waiting.count > 0 && admit_first(side)) {
+    }
+}
+
+/* ---- While the transfer runs ------------------------------------------------------------------------------------- */
+
+/* The sequence that a prefiller's message is about, or NULL when its epoch has ended. */
+static struct sequence *addressed(struct decode_side *side, uint32_t source, const struct message *m, uint32_t *slot)
+{
+    *slot = index_map_get(&side->instance->by_key, m->request);
+    if (*slot != INDEX_NONE) {
+        struct sequence *s = at(side, *slot);
+        bool open = s->state == SEQUENCE_DISPATCHED || s->state == SEQUENCE_FILLING || s->state == SEQUENCE_CANCELLING;
+        if (open && s->epoch == m->epoch && s->peer == source)
+            return s;
+    }
+    side->late++;
+    rt_trace(side->instance->rt, TRACE_LATE, m->request, m->epoch, m->kind);
+    return NULL;
+}
+
+void decode_side_accepted(struct decode_side *side, uint32_t source, const struct message *m)
+{
+    uint32_t slot;
+    struct sequence *s = addressed(side, source, m, &slot);
+    if (s != NULL && s->state == SEQUENCE_DISPATCHED)
+        s->state = SEQUENCE_FILLING;
+}
+
+void decode_side_immediate(struct decode_side *side, uint32_t immediate)
+{
+    uint32_t handoff = immediate & ((UINT32_C(1) << IMMEDIATE_SLOT_BITS) - 1);
+    CHECK(handoff < side->instance->config->messenger.handoffs_max);
+    uint32_t slot = side->handoffs[handoff].owner;
+    struct sequence *s = slot == SLOT_NONE ? NULL : at(side, slot);
+    /* A cancel decides alone: bytes that complete meanwhile change nothing. */
+    if (s == NULL || s->immediate != immediate || (s->state != SEQUENCE_DISPATCHED && s->state != SEQUENCE_FILLING)) {
+        side->late++;
+        return;
+    }
+    sequence_list_remove(&side->transfers, side->instance->sequences, slot);
+    side->instance->transfers--;
+    become_ready(side, slot);
+    if (side->instance->config->tail_writes == 0) {
+        give_handoff(side, slot);
+        decode_side_admit(side);
+    }
+}
+
+static enum reject_reason reject_reason_of(enum nack_reason reason)
+{
+    switch (reason) {
+    case NACK_GEOMETRY:
+        return REJECT_GEOMETRY;
+    case NACK_TOO_LARGE:
+        return REJECT_TOO_LARGE_PREFILL;
+    case NACK_OVERFLOW:
+        return REJECT_COUNT_OVERFLOW;
+    default:
+        return REJECT_NONE;
+    }
+}
+
+void decode_side_nack(struct decode_side *side, uint32_t source, const struct message *m)
+{
+    uint32_t slot;
+    struct sequence *s = addressed(side, source, m, &slot);
+    /* In CANCELLING the QUIESCED that answers the cancel decides. */
+    if (s == NULL || s->state == SEQUENCE_CANCELLING)
+        return;
+    rt_trace(side->instance->rt, TRACE_NACKED, s->request, s->epoch, m->reason);
+    sequence_list_remove(&side->transfers, side->instance->sequences, slot);
+    disarm(side, slot);
+    enum reject_reason refused = reject_reason_of((enum nack_reason)m->reason);
+    if (refused != REJECT_NONE) {
+        reject(side, s->request, refused);
+        decode_side_end(side, slot);
+    } else {
+        end_without_answer(side, slot, m->reason == NACK_WRITE ? FAIL_WRITE : FAIL_REFUSED);
+    }
+    decode_side_admit(side);
+}
+
+static void cancel(struct decode_side *side, uint32_t slot, enum fail_reason reason)
+{
+    struct sequence *s = at(side, slot);
+    CHECK(s->state == SEQUENCE_DISPATCHED || s->state == SEQUENCE_FILLING);
+    sequence_list_remove(&side->transfers, side->instance->sequences, slot);
+    s->state = SEQUENCE_CANCELLING;
+    s->reason = (uint8_t)reason;
+    rt_trace(side->instance->rt, TRACE_CANCELLING, s->request, s->epoch, reason);
+    struct message message = {.kind = MESSAGE_CANCEL, .request = s->request, .epoch = s->epoch};
+    size_t length = wire_encode(&message, NULL, NULL, side->buffer, MESSAGE_BYTES_MAX);
+    rt_send(side->instance->rt, s->peer, side->buffer, length);
+}
+
+void decode_side_quiesced(struct decode_side *side, uint32_t source, const struct message *m)
+{
+    uint32_t slot;
+    struct sequence *s = addressed(side, source, m, &slot);
+    if (s == NULL || s->state != SEQUENCE_CANCELLING)
+        return;
+    disarm(side, slot);
+    end_without_answer(side, slot, (enum fail_reason)s->reason);
+    decode_side_admit(side);
+}
+
+void decode_side_abort(struct decode_side *side, uint32_t request)
+{
+    struct instance *instance = side->instance;
+    uint32_t slot = index_map_get(&instance->by_key, request);
+    if (slot == INDEX_NONE)
+        return; /* its last message and the abort crossed */
+    struct sequence *s = at(side, slot);
+    switch (s->state) {
+    case SEQUENCE_ALLOC:
+        sequence_list_remove(&side->waiting, instance->sequences, slot);
+        instance->waiting_count--;
+        end_without_answer(side, slot, FAIL_CLIENT);
+        break;
+    case SEQUENCE_DISPATCHED:
+    case SEQUENCE_FILLING:
+        cancel(side, slot, FAIL_CLIENT);
+        break;
+    case SEQUENCE_CANCELLING:
+    case SEQUENCE_QUARANTINE:
+        s->reason = FAIL_CLIENT;
+        break;
+    case SEQUENCE_READY:
+        sequence_list_remove(&instance->groups[s->group].ready, instance->sequences, slot);
+        end_without_answer(side, slot, FAIL_CLIENT);
+        break;
+    default:
+        CHECK(s->state == SEQUENCE_DECODE);
+        if (instance->stepping) {
+            instance_abort_after_step(instance, slot); /* how many tokens it has then is not known before */
+        } else {
+            decode_leave(instance, slot);
+            end_without_answer(side, slot, FAIL_CLIENT);
+        }
+        break;
+    }
+    decode_side_admit(side);
+}
+
+void decode_side_timer(struct decode_side *side)
+{
+    side->timer_armed = false;
+    while (side->transfers.count > 0) {
+        uint32_t slot = side->transfers.head;
+        struct sequence *s = at(side, slot);
+        if (s->transfer_deadline_ns > side->instance->rt->now_ns)
+            break;
+        rt_trace(side->instance->rt, TRACE_DEADLINE, s->request, s->epoch, 0);
+        cancel(side, slot, FAIL_DEADLINE);
+    }
+    watch_deadline(side);
+}
+
+/* ---- Peers that come and go -------------------------------------------------------------------------------------- */
+
+static void suspect(struct decode_side *side, uint32_t slot)
+{
+    struct sequence *s = at(side, slot);
+    if (s->state == SEQUENCE_DISPATCHED || s->state == SEQUENCE_FILLING) {
+        sequence_list_remove(&side->transfers, side->instance->sequences, slot);
+        s->reason = FAIL_PEER_LOST;
+    } else if (s->state != SEQUENCE_CANCELLING) {
+        return;
+    }
+    s->state = SEQUENCE_QUARANTINE;
+    side->instance->quarantined++;
+    rt_trace(side->instance->rt, TRACE_QUARANTINED, s->request, s->epoch, s->peer);
+}
+
+static void fence(struct decode_side *side, uint32_t slot)
+{
+    struct sequence *s = at(side, slot);
+    if (s->state != SEQUENCE_QUARANTINE)
+        return;
+    side->instance->quarantined--;
+    rt_trace(side->instance->rt, TRACE_FENCED, s->request, s->epoch, s->peer);
+    disarm(side, slot);
+    end_without_answer(side, slot, (enum fail_reason)s->reason);
+}
+
+void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_status status)
+{
+    struct peer *peer = peers_find(&side->peers, node);
+    if (peer == NULL)
+        return;
+    if (!peer->lost)
+        rt_trace(side->instance->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
+    peer->lost = true;
+    for (uint32_t slot = 0; slot < side->instance->config->requests_max; slot++) {
+        if (at(side, slot)->state == SEQUENCE_FREE || at(side, slot)->peer != node)
+            continue;
+        suspect(side, slot);
+        if (status == PEER_FENCED)
+            fence(side, slot);
+    }
+    decode_side_admit(side);
+}
+
+void decode_side_hello(struct decode_side *side, uint32_t source, const struct message *m)
+{
+    struct peer *peer = peers_find(&side->peers, source);
+    if (peer == NULL || m->epoch <= peer->incarnation)
+        return;
+    peer->incarnation = m->epoch;
+    peer->lost = false;
+    rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->epoch);
+}
+
+/* ---- Preemption -------------------------------------------------------------------------------------------------- */
+
+void decode_side_preempted(struct decode_side *side, uint32_t slot)
+{
+    struct sequence *s = at(side, slot);
+    give_handoff(side, slot);
+    instance_release_pages(side->instance, slot);
+    s->wanted = s->prompt_tokens + s->produced - 1;
+    s->local = 0;
+    s->resumed = s->produced > 0;
+    s->wait_traced = false;
+    s->state = SEQUENCE_ALLOC;
+    rt_trace(side->instance->rt, TRACE_PREEMPTED, s->request, s->wanted, 0);
+    sequence_list_insert_by_age(&side->waiting, side->instance->sequences, slot);
+    side->instance->waiting_count++;
+}

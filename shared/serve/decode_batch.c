@@ -1,0 +1,155 @@
+/* See decode_batch.h. */
+#include "serve/decode_batch.h"
+
+#include "base/arith.h"
+
+uint32_t decode_reserve_tokens(const struct instance *instance, const struct sequence *s, uint32_t cached)
+{
+    /* The last token is produced but never cached. */
+    uint32_t all = s->prompt_tokens + s->output_tokens - 1;
+    if (instance->config->scheduler.reserve_output)
+        return all;
+    uint32_t headroom = max_u32(1, instance->config->scheduler.headroom_tokens);
+    return min_u32(all, cached + headroom);
+}
+
+uint32_t decode_produced(const struct instance *instance, const struct sequence *s)
+{
+    if (s->state != SEQUENCE_DECODE)
+        return s->produced;
+    return s->produced + (uint32_t)(instance->step_counter - s->join_step);
+}
+
+uint32_t decode_context(const struct instance *instance, const struct sequence *s)
+{
+    return s->join_context + (uint32_t)(instance->step_counter - s->join_step);
+}
+
+/* The step after which the sequence has produced everything or filled its pages, whichever comes first. */
+static void watch(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    uint64_t finish = s->join_step + (s->output_tokens - s->produced);
+    uint64_t held = (uint64_t)s->page_count * instance->config->geometry.page_tokens;
+    CHECK(held > s->join_context);
+    uint64_t full = s->join_step + (held - s->join_context);
+    slot_heap_push(&instance->groups[s->group].attention, slot, min_u64(finish, full), s->age);
+}
+
+static void join(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    struct group *group = &instance->groups[s->group];
+    s->state = SEQUENCE_DECODE;
+    s->in_step = true;
+    s->join_step = instance->step_counter;
+    s->join_context = s->wanted;
+    watch(instance, slot);
+    group->changed = true;
+    instance->step_groups[s->group].decode_sequences++;
+    instance->step_groups[s->group].decode_context += s->join_context;
+    instance->decode_sequences++;
+    instance_change(instance, &(struct step_change){
+                                  .kind = STEP_JOIN,
+                                  .group = s->group,
+                                  .sequence = slot,
+                                  .request = s->request,
+                                  .start = s->join_context,
+                                  .tokens = s->produced,
+                                  .page_count = s->device_knows ? 0 : s->page_count,
+                                  .pages = instance_pages(instance, slot),
+                                  .token_seed = s->token_seed,
+                              });
+    s->device_knows = true;
+    instance->joined[instance->joined_count++] = slot;
+}
+
+void decode_join_ready(struct instance *instance)
+{
+    CHECK(!instance->stepping);
+    for (uint32_t g = 0; g < instance->config->group_count; g++) {
+        struct group *group = &instance->groups[g];
+        while (group->ready.count > 0 &&
+               instance->step_groups[g].decode_sequences < instance->config->scheduler.batch_max) {
+            uint32_t slot = group->ready.head;
+            sequence_list_remove(&group->ready, instance->sequences, slot);
+            join(instance, slot);
+        }
+    }
+}
+
+void decode_leave(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    struct step_group *sums = &instance->step_groups[s->group];
+    CHECK(!instance->stepping && s->state == SEQUENCE_DECODE);
+    if (slot_heap_holds(&instance->groups[s->group].attention, slot))
+        slot_heap_remove(&instance->groups[s->group].attention, slot);
+    uint32_t context = decode_context(instance, s);
+    CHECK(sums->decode_sequences > 0 && sums->decode_context >= context);
+    sums->decode_sequences--;
+    sums->decode_context -= context;
+    instance->groups[s->group].changed = true;
+    instance->decode_sequences--;
+    s->produced += (uint32_t)(instance->step_counter - s->join_step);
+    s->in_step = false;
+}
+
+uint64_t decode_steps_to_attention(const struct instance *instance)
+{
+    uint64_t first = UINT64_MAX;
+    for (uint32_t g = 0; g < instance->config->group_count; g++) {
+        const struct slot_heap_entry *top = slot_heap_top(&instance->groups[g].attention);
+        if (top != NULL)
+            first = min_u64(first, top->key);
+    }
+    return first == UINT64_MAX ? first : first - instance->step_counter;
+}
+
+void decode_advance(struct instance *instance, uint32_t steps)
+{
+    instance->step_counter += steps;
+    for (uint32_t g = 0; g < instance->config->group_count; g++) {
+        struct step_group *sums = &instance->step_groups[g];
+        sums->decode_context += (uint64_t)sums->decode_sequences * steps;
+    }
+}
+
+/* The youngest sequence of the group's batch; the heap is small enough to look through, and this is rare. */
+static uint32_t youngest(const struct instance *instance, uint32_t g)
+{
+    const struct slot_heap *heap = &instance->groups[g].attention;
+    uint32_t best = heap->entries[0].slot;
+    for (uint32_t i = 1; i < heap->count; i++)
+        if (instance->sequences[heap->entries[i].slot].age > instance->sequences[best].age)
+            best = heap->entries[i].slot;
+    return best;
+}
+
+enum decode_due decode_next_due(struct instance *instance, uint32_t *slot)
+{
+    for (uint32_t g = 0; g < instance->config->group_count; g++) {
+        struct group *group = &instance->groups[g];
+        const struct slot_heap_entry *top;
+        while ((top = slot_heap_top(&group->attention)) != NULL && top->key <= instance->step_counter) {
+            *slot = top->slot;
+            struct sequence *s = &instance->sequences[*slot];
+            if (decode_produced(instance, s) == s->output_tokens) {
+                decode_leave(instance, *slot);
+                return DECODE_FINISHED;
+            }
+            uint32_t want = decode_reserve_tokens(instance, s, decode_context(instance, s));
+            if (instance_grow_pages(instance, *slot, want)) {
+                slot_heap_remove(&group->attention, *slot);
+                watch(instance, *slot);
+                continue;
+            }
+            /* The pool is short: the youngest goes, be it this one. An older one always gets on. */
+            *slot = youngest(instance, g);
+            decode_leave(instance, *slot);
+            instance->preemptions++;
+            return DECODE_PREEMPTED;
+        }
+    }
+    return DECODE_NOTHING;
+}

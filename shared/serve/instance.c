@@ -1,0 +1,199 @@
+/* See instance.h. */
+#include "serve/instance.h"
+
+#include "base/arith.h"
+
+#include <string.h>
+
+/* Changes between two launches: each sequence at most joins, gets pages, has a chunk and leaves. */
+#define CHANGES_PER_SEQUENCE 4
+
+static void make_groups(struct instance *instance, struct arena *arena)
+{
+    const struct node_config *config = instance->config;
+    uint32_t block_pages = config->scheduler.prefix_cache ? config->prefix_block_tokens / config->geometry.page_tokens : 0;
+    bool decodes = config->role != ROLE_PREFILL;
+    bool prefills = config->role != ROLE_DECODE;
+    for (uint32_t g = 0; g < config->group_count; g++) {
+        struct group scratch;
+        struct group *group = arena->memory == NULL ? &scratch : &instance->groups[g];
+        memset(group, 0, sizeof *group);
+        page_pool_make(&group->pool, arena, instance->rt, g, config->pages_per_group, block_pages);
+        slot_heap_make(&group->attention, arena, decodes ? config->scheduler.batch_max : 0,
+                       instance->attention_positions);
+        slot_heap_make(&group->waiting, arena, prefills ? config->requests_max : 0, instance->waiting_positions);
+        sequence_list_make(&group->streaming);
+        sequence_list_make(&group->ready);
+    }
+}
+
+void instance_make(struct instance *instance, struct arena *arena, const struct node_config *config,
+                   struct runtime *rt, uint32_t peer_page_tokens)
+{
+    CHECK(config->group_count >= 1 && config->group_count <= GROUPS_MAX);
+    uint32_t slots = config->requests_max;
+    memset(instance, 0, sizeof *instance);
+    instance->config = config;
+    instance->rt = rt;
+    instance->pages_max = min_u32(config->pages_per_group, kv_pages(&config->geometry, config->request_tokens_max) + 1);
+    instance->peer_pages_max = peer_page_tokens == 0 ? 0 : config->request_tokens_max / peer_page_tokens + 2;
+    instance->sequences = arena_take(arena, slots, sizeof *instance->sequences);
+    instance->pages = arena_take(arena, (size_t)slots * instance->pages_max, sizeof *instance->pages);
+    instance->peer_pages = arena_take(arena, (size_t)slots * instance->peer_pages_max, sizeof *instance->peer_pages);
+    instance->blocks = arena_take(arena, (size_t)slots * config->request_blocks_max, sizeof *instance->blocks);
+    instance->unused = arena_take(arena, slots, sizeof *instance->unused);
+    index_map_make(&instance->by_key, arena, slots);
+    instance->groups = arena_take(arena, config->group_count, sizeof *instance->groups);
+    instance->attention_positions = arena_take(arena, slots, sizeof *instance->attention_positions);
+    instance->waiting_positions = arena_take(arena, slots, sizeof *instance->waiting_positions);
+    instance->step_groups = arena_take(arena, config->group_count, sizeof *instance->step_groups);
+    instance->changes = arena_take(arena, (size_t)slots * CHANGES_PER_SEQUENCE, sizeof *instance->changes);
+    instance->joined = arena_take(arena, slots, sizeof *instance->joined);
+    instance->chunked = arena_take(arena, slots, sizeof *instance->chunked);
+    instance->aborting = arena_take(arena, slots, sizeof *instance->aborting);
+    make_groups(instance, arena);
+    if (arena->memory == NULL)
+        return;
+    /* Slot 0 is used first: the stack is filled downwards and only as deep as it is used. */
+    instance->unused_count = slots;
+    for (uint32_t i = 0; i < slots; i++)
+        instance->unused[i] = slots - 1 - i;
+}
+
+uint32_t instance_take_slot(struct instance *instance)
+{
+    if (instance->unused_count == 0)
+        return SLOT_NONE;
+    uint32_t slot = instance->unused[--instance->unused_count];
+    CHECK(instance->next_age < UINT32_MAX);
+    instance->sequences[slot] = (struct sequence){
+        .age = instance->next_age++,
+        .handoff = SLOT_NONE,
+        .previous = SLOT_NONE,
+        .next = SLOT_NONE,
+    };
+    return slot;
+}
+
+void instance_free_slot(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    CHECK(s->state != SEQUENCE_FREE && s->page_count == 0 && !s->in_step && s->writes_posted == 0);
+    CHECK(s->handoff == SLOT_NONE);
+    s->state = SEQUENCE_FREE;
+    instance->unused[instance->unused_count++] = slot;
+}
+
+uint32_t instance_whole_blocks(const struct instance *instance, const struct sequence *sequence, uint32_t tokens)
+{
+    const struct node_config *config = instance->config;
+    if (!config->scheduler.prefix_cache || sequence->block_tokens != config->prefix_block_tokens ||
+        sequence->block_tokens == 0)
+        return 0;
+    return min_u32(sequence->block_count, tokens / sequence->block_tokens);
+}
+
+bool instance_take_pages(struct instance *instance, uint32_t slot, uint32_t tokens, uint32_t cached_limit)
+{
+    struct sequence *s = &instance->sequences[slot];
+    struct page_pool *pool = &instance->groups[s->group].pool;
+    CHECK(s->page_count == 0);
+    uint32_t need = kv_pages(&instance->config->geometry, tokens);
+    CHECK(need <= instance->pages_max);
+    uint32_t whole = instance_whole_blocks(instance, s, cached_limit);
+    uint32_t unpinned = 0;
+    uint32_t blocks = whole == 0 ? 0 : page_pool_peek(pool, instance_blocks(instance, slot), whole, &unpinned);
+    uint32_t found_pages = blocks * pool->pages_per_block;
+    /* Pinning takes unpinned blocks out of what an allocation could evict. */
+    if (need - found_pages > page_pool_available(pool) - unpinned * pool->pages_per_block)
+        return false;
+    uint32_t *pages = instance_pages(instance, slot);
+    if (blocks > 0)
+        page_pool_match(pool, instance_blocks(instance, slot), blocks, pages);
+    CHECK(page_pool_take(pool, need - found_pages, pages + found_pages));
+    s->page_count = need;
+    s->local = blocks * s->block_tokens;
+    if (blocks > 0)
+        rt_trace(instance->rt, TRACE_PREFIX_HIT, s->request, s->local, s->group);
+    return true;
+}
+
+bool instance_grow_pages(struct instance *instance, uint32_t slot, uint32_t tokens)
+{
+    struct sequence *s = &instance->sequences[slot];
+    uint32_t need = kv_pages(&instance->config->geometry, tokens);
+    CHECK(need > s->page_count && need <= instance->pages_max);
+    uint32_t *pages = instance_pages(instance, slot) + s->page_count;
+    if (!page_pool_take(&instance->groups[s->group].pool, need - s->page_count, pages))
+        return false;
+    instance_change(instance, &(struct step_change){
+                                  .kind = STEP_PAGES,
+                                  .group = s->group,
+                                  .sequence = slot,
+                                  .request = s->request,
+                                  .page_first = s->page_count,
+                                  .page_count = need - s->page_count,
+                                  .pages = pages,
+                              });
+    s->page_count = need;
+    return true;
+}
+
+void instance_publish(struct instance *instance, uint32_t slot, uint32_t tokens)
+{
+    struct sequence *s = &instance->sequences[slot];
+    struct page_pool *pool = &instance->groups[s->group].pool;
+    uint32_t whole = instance_whole_blocks(instance, s, tokens);
+    for (uint32_t b = 0; b < whole; b++)
+        page_pool_publish(pool, instance_blocks(instance, slot)[b],
+                          instance_pages(instance, slot) + (size_t)b * pool->pages_per_block);
+}
+
+void instance_release_pages(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    CHECK(!s->in_step && s->writes_posted == 0);
+    page_pool_release(&instance->groups[s->group].pool, instance_pages(instance, slot), s->page_count);
+    s->page_count = 0;
+    if (s->device_knows) {
+        instance_change(instance, &(struct step_change){
+                                      .kind = STEP_LEAVE,
+                                      .group = s->group,
+                                      .sequence = slot,
+                                      .request = s->request,
+                                  });
+        s->device_knows = false;
+    }
+}
+
+uint32_t instance_roomiest_group(const struct instance *instance)
+{
+    uint32_t best = 0;
+    for (uint32_t g = 1; g < instance->config->group_count; g++)
+        if (page_pool_available(&instance->groups[g].pool) > page_pool_available(&instance->groups[best].pool))
+            best = g;
+    return best;
+}
+
+void instance_change(struct instance *instance, const struct step_change *change)
+{
+    CHECK(instance->change_count < instance->config->requests_max * CHANGES_PER_SEQUENCE);
+    instance->changes[instance->change_count++] = *change;
+}
+
+void instance_end(struct instance *instance, uint32_t slot)
+{
+    instance_release_pages(instance, slot);
+    index_map_remove(&instance->by_key, instance->sequences[slot].request);
+    instance_free_slot(instance, slot);
+}
+
+void instance_abort_after_step(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    if (s->aborting)
+        return;
+    CHECK(instance->stepping && s->in_step);
+    s->aborting = true;
+    instance->aborting[instance->aborting_count++] = slot;
+}

@@ -1,0 +1,118 @@
+/* A model replica: its sequences, the page pools and batches of its attention groups, and the launch in progress.
+ *
+ * All parts of an instance work on this struct: the decode batch (decode_batch.h), the prefill queue and chunks
+ * (prefill_batch.h), and the two sides of the messenger, which build on both.
+ */
+#ifndef TANDEM_SERVE_INSTANCE_H
+#define TANDEM_SERVE_INSTANCE_H
+
+#include "base/index_map.h"
+#include "base/rng.h"
+#include "node.h"
+#include "serve/page_pool.h"
+#include "serve/sequence.h"
+#include "serve/slot_heap.h"
+
+struct group {
+    struct page_pool pool;
+    struct slot_heap attention;     /* decode sequences by the step at which they finish or need pages */
+    struct slot_heap waiting;       /* prefill: queued sequences by policy */
+    struct sequence_list streaming; /* prefill: sequences with pages whose prompt is not complete, by admission */
+    struct sequence_list ready;     /* decode: complete, waiting for a place in the batch */
+    uint32_t live;                  /* decode: sequences holding pages */
+    uint64_t queued_tokens;         /* prefill: prompt tokens not yet computed */
+    bool changed;                   /* the composition differs from the last launch's */
+};
+
+struct instance {
+    const struct node_config *config;
+    struct runtime *rt;
+    struct sequence *sequences;
+    uint32_t *pages;      /* page lists, pages_max a sequence */
+    uint32_t *peer_pages; /* prefillers: the decoder's page lists */
+    uint64_t *blocks;     /* prefix blocks, request_blocks_max a sequence */
+    uint32_t pages_max;
+    uint32_t peer_pages_max;
+    uint32_t *unused; /* a stack of free slots */
+    uint32_t unused_count;
+    uint32_t next_age;
+    struct index_map by_key; /* decoder, mixed: request; prefiller: decoder << 32 | epoch */
+    struct group *groups;
+    uint32_t *attention_positions;
+    uint32_t *waiting_positions;
+
+    /* The launch in progress. */
+    bool stepping;
+    uint32_t ticket;
+    uint64_t step_counter; /* steps completed */
+    struct step_group *step_groups;
+    struct step_change *changes;
+    uint32_t change_count;
+    uint32_t *joined; /* sequences whose first decode step this launch is */
+    uint32_t joined_count;
+    uint32_t *chunked; /* sequences with a chunk in this launch */
+    uint32_t chunked_count;
+    uint32_t *aborting; /* sequences of this launch whose client has gone away */
+    uint32_t aborting_count;
+
+    uint64_t decode_sequences;
+    uint32_t running;        /* sequences in prefill or decode */
+    uint64_t queued_tokens;  /* over all groups */
+    uint32_t waiting_count;
+    uint32_t transfers;
+    uint32_t quarantined;
+    uint64_t preemptions;
+};
+
+/* Lays the instance out in the arena (measuring or real). `peer_page_tokens` is the smallest page among the peers that
+ * may ask for a transfer; 0: there are none. */
+void instance_make(struct instance *instance, struct arena *arena, const struct node_config *config,
+                   struct runtime *rt, uint32_t peer_page_tokens);
+
+/* A cleared sequence, or SLOT_NONE when the table is full. */
+uint32_t instance_take_slot(struct instance *instance);
+void instance_free_slot(struct instance *instance, uint32_t slot);
+
+static inline uint32_t *instance_pages(struct instance *instance, uint32_t slot)
+{
+    return &instance->pages[(size_t)slot * instance->pages_max];
+}
+
+static inline uint32_t *instance_peer_pages(struct instance *instance, uint32_t slot)
+{
+    return &instance->peer_pages[(size_t)slot * instance->peer_pages_max];
+}
+
+static inline uint64_t *instance_blocks(struct instance *instance, uint32_t slot)
+{
+    return &instance->blocks[(size_t)slot * instance->config->request_blocks_max];
+}
+
+/* Blocks of the sequence's prompt that lie wholly within `tokens`, if this instance keeps a prefix index for them. */
+uint32_t instance_whole_blocks(const struct instance *instance, const struct sequence *sequence, uint32_t tokens);
+
+/* Takes pages for `tokens` tokens: cached blocks first (within `cached_limit` tokens), fresh pages for the rest, or
+ * nothing at all. Sets page_count and local. */
+bool instance_take_pages(struct instance *instance, uint32_t slot, uint32_t tokens, uint32_t cached_limit);
+
+/* Grows the sequence's list to `tokens` tokens; false when the pool is short. */
+bool instance_grow_pages(struct instance *instance, uint32_t slot, uint32_t tokens);
+
+/* Publishes the blocks among the first `tokens` tokens in the prefix index. */
+void instance_publish(struct instance *instance, uint32_t slot, uint32_t tokens);
+
+/* Gives all pages back, and tells the device that the sequence is gone. Must not be in a launch. */
+void instance_release_pages(struct instance *instance, uint32_t slot);
+
+/* The group with the most available pages; ties go to the lowest. */
+uint32_t instance_roomiest_group(const struct instance *instance);
+
+/* The request is over on this instance (decoder, mixed): gives back pages and slot, and forgets its id. */
+void instance_end(struct instance *instance, uint32_t slot);
+
+/* Marks a sequence of the launch in progress to be taken out when the launch ends. */
+void instance_abort_after_step(struct instance *instance, uint32_t slot);
+
+void instance_change(struct instance *instance, const struct step_change *change);
+
+#endif

@@ -1,0 +1,180 @@
+/* See prefill_batch.h. */
+#include "serve/prefill_batch.h"
+
+#include "base/arith.h"
+#include "serve/decode_batch.h"
+
+/* A prompt with this many KV tokens to fill has at most this many left to compute. */
+static uint32_t left(const struct sequence *s)
+{
+    return s->wanted - s->computed;
+}
+
+static uint64_t queue_key(const struct instance *instance, const struct sequence *s)
+{
+    switch (instance->config->scheduler.queue) {
+    case QUEUE_SHORTEST_FIRST:
+        return s->wanted;
+    case QUEUE_EARLIEST_DEADLINE:
+        return (uint64_t)s->deadline_ns;
+    case QUEUE_FCFS:
+        break;
+    }
+    return 0;
+}
+
+void prefill_enqueue(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    uint32_t best = 0;
+    for (uint32_t g = 1; g < instance->config->group_count; g++)
+        if (instance->groups[g].queued_tokens < instance->groups[best].queued_tokens)
+            best = g;
+    s->state = SEQUENCE_QUEUED;
+    s->group = (uint16_t)best;
+    instance->groups[best].queued_tokens += left(s);
+    instance->queued_tokens += left(s);
+    instance->waiting_count++;
+    slot_heap_push(&instance->groups[best].waiting, slot, queue_key(instance, s), s->age);
+}
+
+static void forget_tokens(struct instance *instance, struct sequence *s, uint32_t tokens)
+{
+    struct group *group = &instance->groups[s->group];
+    CHECK(group->queued_tokens >= tokens && instance->queued_tokens >= tokens);
+    group->queued_tokens -= tokens;
+    instance->queued_tokens -= tokens;
+}
+
+void prefill_dequeue(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    CHECK(s->state == SEQUENCE_QUEUED);
+    slot_heap_remove(&instance->groups[s->group].waiting, slot);
+    forget_tokens(instance, s, left(s));
+    instance->waiting_count--;
+}
+
+static void add_chunk(struct instance *instance, uint32_t slot, uint32_t tokens)
+{
+    struct sequence *s = &instance->sequences[slot];
+    struct step_group *sums = &instance->step_groups[s->group];
+    uint64_t q = tokens;
+    uint64_t k = s->computed;
+    s->chunk_start = s->computed;
+    s->chunk_tokens = tokens;
+    s->in_step = true;
+    sums->prefill_sequences++;
+    sums->prefill_tokens += q;
+    sums->prefill_context += k;
+    sums->prefill_pairs += q * k + q * (q + 1) / 2;
+    instance->groups[s->group].changed = true;
+    instance_change(instance, &(struct step_change){
+                                  .kind = STEP_CHUNK,
+                                  .group = s->group,
+                                  .sequence = slot,
+                                  .request = s->request,
+                                  .start = s->chunk_start,
+                                  .tokens = tokens,
+                                  .page_count = s->device_knows ? 0 : s->page_count,
+                                  .pages = instance_pages(instance, slot),
+                                  .token_seed = s->token_seed,
+                              });
+    s->device_knows = true;
+    instance->chunked[instance->chunked_count++] = slot;
+}
+
+/* Gives the first of the queue its pages; false when it has to wait. */
+static bool admit_first(struct instance *instance, struct group *group, prefill_admitted *admitted, void *context)
+{
+    uint32_t slot = group->waiting.entries[0].slot;
+    struct sequence *s = &instance->sequences[slot];
+    /* A mixed instance decodes here: it needs headroom, and the step that ends the prompt must compute at least one
+     * token. A tail is the output of a forward pass too. */
+    bool decodes_here = instance->config->role == ROLE_MIXED;
+    bool must_run = decodes_here || instance->config->tail_writes > 0;
+    uint32_t tokens = decodes_here ? decode_reserve_tokens(instance, s, s->wanted) : s->wanted;
+    tokens = max_u32(tokens, s->wanted);
+    if (!instance_take_pages(instance, slot, tokens, must_run ? s->wanted - 1 : s->wanted))
+        return false;
+    slot_heap_remove(&group->waiting, slot);
+    instance->waiting_count--;
+    instance->running++;
+    forget_tokens(instance, s, s->local);
+    s->computed = s->local;
+    s->state = SEQUENCE_STREAMING;
+    if (left(s) > 0)
+        sequence_list_append(&group->streaming, instance->sequences, slot);
+    admitted(context, slot);
+    return true;
+}
+
+static uint32_t chunk_limit(const struct instance *instance, const struct sequence *s, uint32_t budget)
+{
+    uint32_t tokens = min_u32(left(s), budget);
+    if (instance->config->scheduler.chunk_tokens > 0)
+        tokens = min_u32(tokens, instance->config->scheduler.chunk_tokens);
+    return tokens;
+}
+
+static void schedule_group(struct instance *instance, uint32_t g, uint32_t *write_budget, prefill_admitted *admitted,
+                           void *context)
+{
+    struct group *group = &instance->groups[g];
+    struct step_group *sums = &instance->step_groups[g];
+    group->changed |= sums->prefill_sequences > 0;
+    sums->prefill_sequences = 0;
+    sums->prefill_tokens = sums->prefill_context = sums->prefill_pairs = 0;
+    uint32_t budget = instance->config->scheduler.token_budget;
+    budget -= min_u32(budget, sums->decode_sequences);
+    for (uint32_t slot = group->streaming.head; slot != SLOT_NONE && budget > 0 && *write_budget >= 2;
+         slot = instance->sequences[slot].next) {
+        uint32_t tokens = chunk_limit(instance, &instance->sequences[slot], budget);
+        add_chunk(instance, slot, tokens);
+        budget -= tokens;
+        *write_budget -= 2;
+    }
+    while (budget > 0 && group->waiting.count > 0 && *write_budget >= 2) {
+        uint32_t slot = group->waiting.entries[0].slot;
+        if (!admit_first(instance, group, admitted, context))
+            break;
+        *write_budget -= 2;
+        struct sequence *s = &instance->sequences[slot];
+        if (s->state != SEQUENCE_STREAMING || left(s) == 0)
+            continue;
+        uint32_t tokens = chunk_limit(instance, s, budget);
+        add_chunk(instance, slot, tokens);
+        budget -= tokens;
+    }
+}
+
+void prefill_schedule(struct instance *instance, uint32_t write_budget, prefill_admitted *admitted, void *context)
+{
+    CHECK(!instance->stepping);
+    instance->chunked_count = 0;
+    for (uint32_t g = 0; g < instance->config->group_count; g++)
+        schedule_group(instance, g, &write_budget, admitted, context);
+}
+
+bool prefill_chunk_done(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    CHECK(s->in_step);
+    s->in_step = false;
+    s->computed += s->chunk_tokens;
+    forget_tokens(instance, s, s->chunk_tokens);
+    if (left(s) > 0)
+        return false;
+    sequence_list_remove(&instance->groups[s->group].streaming, instance->sequences, slot);
+    return true;
+}
+
+void prefill_abandon(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    CHECK(!s->in_step);
+    if (left(s) > 0) {
+        sequence_list_remove(&instance->groups[s->group].streaming, instance->sequences, slot);
+        forget_tokens(instance, s, left(s));
+    }
+}
