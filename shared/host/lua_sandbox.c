@@ -1,4 +1,5 @@
-/* See lua_sandbox.h. This file: limits, set-up, calls and errors. The functions a scenario may call are in lua_library.c. */
+/* See lua_sandbox.h. This file: limits, set-up, calls and errors. The functions a scenario may call are in
+ * lua_library.c. */
 #define _XOPEN_SOURCE 700 /* realpath */
 
 #include "host/lua_sandbox.h"
@@ -19,6 +20,8 @@
 
 #define NAMES_MAX 256
 
+#define TOO_LONG "the scenario ran for too long; is there an endless loop?"
+
 /* Raised in place of a message when the sandbox's error has been set already. Its address is the value. */
 static const char described = 0;
 
@@ -31,16 +34,11 @@ static void *allocate(void *context, void *block, size_t old_size, size_t new_si
         sandbox->memory_used -= held;
         return NULL;
     }
-    if (new_size > held && new_size - held > SANDBOX_MEMORY_MAX - sandbox->memory_used) {
-        sandbox->out_of_memory = true;
+    if (new_size > held && new_size - held > SANDBOX_MEMORY_MAX - sandbox->memory_used)
         return NULL;
-    }
     void *moved = realloc(block, new_size);
-    if (moved == NULL) {
-        sandbox->out_of_memory = true;
-        return NULL;
-    }
-    sandbox->memory_used = sandbox->memory_used - held + new_size;
+    if (moved != NULL)
+        sandbox->memory_used = sandbox->memory_used - held + new_size;
     return moved;
 }
 
@@ -62,7 +60,13 @@ static void on_count(lua_State *L, lua_Debug *record)
     /* From now on every instruction raises again: a pcall in a loop would otherwise swallow the error and go on. */
     sandbox->overrun = true;
     lua_sethook(L, on_count, LUA_MASKCOUNT, 1);
-    luaL_error(L, "the scenario ran for too long; is there an endless loop?");
+    uint32_t source = 0;
+    int line = 0;
+    if (sandbox_where(L, 0, &source, &line))
+        lua_pushfstring(L, "@%d:%d: " TOO_LONG, (int)source, line);
+    else
+        lua_pushliteral(L, TOO_LONG);
+    lua_error(L);
 }
 
 struct sandbox *sandbox_of(lua_State *L)
@@ -145,10 +149,10 @@ static void describe(struct sandbox *sandbox, int status)
 {
     lua_State *L = sandbox->L;
     const char *main_file = sandbox->source_count > 0 ? sandbox->sources[0].name : NULL;
-    if (status == LUA_ERRMEM || (sandbox->out_of_memory && status != LUA_OK && !sandbox->error->set)) {
+    if (status == LUA_ERRMEM) {
         user_error_set(sandbox->error, main_file, 0, NULL, "the scenario needs more than %zu MiB of memory",
                        SANDBOX_MEMORY_MAX >> 20);
-    } else if (lua_type(L, -1) == LUA_TSTRING) {
+    } else if (lua_isstring(L, -1)) {
         const char *file;
         int line;
         const char *text = split_position(sandbox, lua_tostring(L, -1), &file, &line);
@@ -165,7 +169,6 @@ bool sandbox_call(struct sandbox *sandbox, lua_CFunction function, void *context
     sandbox->instructions_left = SANDBOX_INSTRUCTIONS_MAX;
     sandbox->stop_ns = thread_ns() + SANDBOX_SECONDS_MAX * NS_PER_S;
     sandbox->overrun = false;
-    sandbox->out_of_memory = false;
     lua_settop(L, 0);
     lua_sethook(L, on_count, LUA_MASKCOUNT, HOOK_STEP);
     lua_pushcfunction(L, function);

@@ -1,5 +1,5 @@
-/* The room in which scenario files run: Lua text with a few functions, bounded in memory, instructions and time, that can
- * read other scenario files and touch nothing else.
+/* The room in which scenario files run: Lua text with a few functions, bounded in memory, instructions and time, that
+ * can read other scenario files and touch nothing else.
  *
  * What a file can reach: assert, error, ipairs, pcall, select, tonumber, tostring, type; a part of math,
  * string.format, table.insert (append), table.unpack (few values); require; the constructors of scenario_read.h and
@@ -26,7 +26,7 @@
 
 /* Processor time of one load or call: the last resort against few but long instructions (joining large strings). It
  * decides nothing but whether a file is refused. */
-#define SANDBOX_SECONDS_MAX 5
+#define SANDBOX_SECONDS_MAX 2
 
 /* Files of one scenario, overrides included, and bytes of one file. */
 #define SANDBOX_SOURCES_MAX 128
@@ -43,7 +43,6 @@ struct sandbox_source {
 struct sandbox {
     lua_State *L;
     size_t memory_used;
-    bool out_of_memory;
     int64_t instructions_left;
     int64_t stop_ns; /* on the thread's processor clock */
     bool overrun;
@@ -76,8 +75,8 @@ _Noreturn void sandbox_fail(lua_State *L, const char *file, int line, const char
 void sandbox_run_file(lua_State *L, const char *path);
 void sandbox_run_text(lua_State *L, const char *name, const char *text, size_t length);
 
-/* Finds a file below the scenario's folder or, failing that, below the shipped scenarios; links that lead out of them are
- * not followed. Writes its path as errors show it. */
+/* Finds a file below the scenario's folder or, failing that, below the shipped scenarios; links that lead out of them
+ * are not followed. Writes its path as errors show it. */
 bool sandbox_find_file(const struct sandbox *sandbox, const char *relative, char *path, size_t path_size);
 
 /* Where the running Lua code is: the index of its source and the line; false when no Lua code is running. `level` 1 is

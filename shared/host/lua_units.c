@@ -28,8 +28,8 @@ static const struct constructor constructors[] = {
     {"hours", QUANTITY_TIME, INT64_C(3600000000000000), 1},
     {"bytes", QUANTITY_BYTES, 1, 1},
     {"KiB", QUANTITY_BYTES, KIBI, 1},
-    {"MiB", QUANTITY_BYTES, KIBI * KIBI, 1},
-    {"GiB", QUANTITY_BYTES, KIBI * KIBI * KIBI, 1},
+    {"MiB", QUANTITY_BYTES, KIBI *KIBI, 1},
+    {"GiB", QUANTITY_BYTES, KIBI *KIBI *KIBI, 1},
     {"GB", QUANTITY_BYTES, INT64_C(1000000000), 1},
     {"Gbit_s", QUANTITY_BYTE_RATE, INT64_C(125000000), 1},
     {"GB_s", QUANTITY_BYTE_RATE, INT64_C(1000000000), 1},
@@ -70,7 +70,9 @@ static int construct(lua_State *L)
         return 1;
     }
     double n = lua_tonumber(L, 1);
-    if (!(n >= 0.0))
+    if (n != n)
+        return luaL_error(L, "%s takes one number, as in %s(1)", c->name, c->name);
+    if (n < 0.0)
         return luaL_error(L, "%s(%f): must not be negative", c->name, n);
     double value = n * (double)c->numerator / (double)c->denominator;
     if (!(value < 9.0e18))
@@ -113,8 +115,8 @@ const struct quantity *lua_units_get(lua_State *L, int index)
 }
 
 static const char *const kind_names[QUANTITY_KIND_COUNT] = {
-    NULL,          "a time",       "a size in bytes", "a bandwidth",   "an operation rate", "a rate",
-    "a token rate", "a share", "a price",
+    NULL,     "a time",       "a size in bytes", "a bandwidth", "an operation rate",
+    "a rate", "a token rate", "a share",         "a price",
 };
 
 static const char *const kind_constructors[QUANTITY_KIND_COUNT] = {

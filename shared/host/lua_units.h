@@ -1,7 +1,7 @@
 /* Quantities of the scenario language: a number that knows what it counts, so that no unit is ever guessed.
  *
- * Each constructor (ms, GiB, per_second, ...) makes an immutable userdata that holds one integer in the base unit of its
- * kind, rounded to the nearest once.
+ * Each constructor (ms, GiB, per_second, ...) makes an immutable userdata that holds one integer in the base unit of
+ * its kind, rounded to the nearest once.
  */
 #ifndef TANDEM_HOST_LUA_UNITS_H
 #define TANDEM_HOST_LUA_UNITS_H
@@ -10,14 +10,14 @@
 #include <stdint.h>
 
 enum quantity_kind {
-    QUANTITY_TIME = 1,        /* picoseconds: NICs have gaps of less than a nanosecond */
+    QUANTITY_TIME = 1, /* picoseconds: NICs have gaps of less than a nanosecond */
     QUANTITY_BYTES = 2,
-    QUANTITY_BYTE_RATE = 3,   /* bytes per second */
-    QUANTITY_FLOPS = 4,       /* operations per second */
-    QUANTITY_RATE = 5,        /* requests per 1e6 seconds */
-    QUANTITY_TOKEN_RATE = 6,  /* tokens per second */
-    QUANTITY_SHARE = 7,       /* permille */
-    QUANTITY_PRICE = 8,       /* 1e-6 $ per hour */
+    QUANTITY_BYTE_RATE = 3,  /* bytes per second */
+    QUANTITY_FLOPS = 4,      /* operations per second */
+    QUANTITY_RATE = 5,       /* requests per 1e6 seconds */
+    QUANTITY_TOKEN_RATE = 6, /* tokens per second */
+    QUANTITY_SHARE = 7,      /* permille */
+    QUANTITY_PRICE = 8,      /* 1e-6 $ per hour */
     QUANTITY_KIND_COUNT = 9,
 };
 

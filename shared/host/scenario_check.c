@@ -30,8 +30,7 @@ static void check_model(const struct cursor *root, const struct architecture *mo
 {
     if (model->attention == ATTENTION_MLA) {
         if (model->latent_dim == 0 || model->rope_dim == 0 || model->nope_dim == 0 || model->value_dim == 0)
-            scenario_fail_at(root, "model.attention",
-                             "mla needs latent_dim, rope_dim, nope_dim and value_dim");
+            scenario_fail_at(root, "model.attention", "mla needs latent_dim, rope_dim, nope_dim and value_dim");
         if (model->kv_heads != 1)
             scenario_fail_at(root, "model.kv_heads", "must be 1 with mla, whose heads share one latent, not %u",
                              model->kv_heads);
@@ -87,13 +86,15 @@ static void check_lengths(const struct cursor *root, const struct scenario *scen
         return;
     uint64_t tokens = (uint64_t)load->prompt.high + load->output.high;
     if (tokens > REQUEST_TOKENS_MAX)
-        scenario_fail_at(root, "load.prompt", "prompt and output together may have %d tokens (REQUEST_TOKENS_MAX), not "
-                                              "%llu",
+        scenario_fail_at(root, "load.prompt",
+                         "prompt and output together may have %d tokens (REQUEST_TOKENS_MAX), not "
+                         "%llu",
                          REQUEST_TOKENS_MAX, (unsigned long long)tokens);
     snprintf(path, sizeof path, "pools.%s.page", pool->name);
     if (tokens / pool->page_tokens > REQUEST_PAGES_MAX)
-        scenario_fail_at(root, path, "a request of %llu tokens needs more pages of %u than it may have (%d, "
-                                     "REQUEST_PAGES_MAX)",
+        scenario_fail_at(root, path,
+                         "a request of %llu tokens needs more pages of %u than it may have (%d, "
+                         "REQUEST_PAGES_MAX)",
                          (unsigned long long)tokens, pool->page_tokens, REQUEST_PAGES_MAX);
 }
 
@@ -148,8 +149,8 @@ static void check_pools(const struct cursor *root, const struct scenario *scenar
         scenario_fail_at(root, "pools", "a pool of role '%s' is missing: prefill and decode, or mixed",
                          prefill == 0 ? "prefill" : "decode");
     if (mixed != 0 && (prefill == 0) != (decode == 0))
-        scenario_fail_at(root, "pools", "a pool of role '%s' is missing beside '%s'", prefill == 0 ? "prefill" : "decode",
-                         prefill == 0 ? "decode" : "prefill");
+        scenario_fail_at(root, "pools", "a pool of role '%s' is missing beside '%s'",
+                         prefill == 0 ? "prefill" : "decode", prefill == 0 ? "decode" : "prefill");
     if (nodes > NODES_MAX)
         scenario_fail_at(root, "pools", "at most %d instances in all (NODES_MAX, the front included), not %llu",
                          NODES_MAX - 1, (unsigned long long)nodes - 1);

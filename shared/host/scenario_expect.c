@@ -90,7 +90,8 @@ static void push_object(lua_State *L, const json_t *object, int depth)
         json_t *iterated; /* the iterator of jansson takes no const */
     } both = {.read = object};
     lua_newtable(L);
-    json_object_foreach(both.iterated, key, value) {
+    json_object_foreach(both.iterated, key, value)
+    {
         push_json(L, value, depth + 1);
         lua_setfield(L, -2, key);
     }
@@ -162,9 +163,9 @@ int scenario_expect_check(lua_State *L)
     expectation->failed++;
     sandbox_where(L, 1, &source, &line);
     size_t room = sizeof expectation->failures - expectation->used;
-    int length = snprintf(expectation->failures + expectation->used, room, "%s%s:%d: %s: %s",
-                          expectation->used == 0 ? "" : "\n", sandbox->sources[source].name, line, expectation->name,
-                          text);
+    int length =
+        snprintf(expectation->failures + expectation->used, room, "%s%s:%d: %s: %s", expectation->used == 0 ? "" : "\n",
+                 sandbox->sources[source].name, line, expectation->name, text);
     /* What no longer fits is left out whole; the first failures tell the most. */
     if (length > 0 && (size_t)length < room)
         expectation->used += (size_t)length;

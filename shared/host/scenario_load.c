@@ -17,8 +17,7 @@
 #endif
 
 static const char *const top_keys[] = {
-    "model",     "pools",   "load", "routing", "admission", "messenger", "targets", "plan", "vary", "expect",
-    "expect_plan",
+    "model", "pools", "load", "routing", "admission", "messenger", "targets", "plan", "vary", "expect", "expect_plan",
 };
 
 void scenario_fail_at(const struct cursor *root, const char *path, const char *format, ...)
@@ -89,8 +88,7 @@ static void read_scenario(const struct cursor *root, struct scenario *scenario)
 static int load_protected(lua_State *L)
 {
     struct scenario_loaded *loaded = lua_touserdata(L, 1);
-    struct reader reader = {
-        .L = L, .origins = &loaded->origins, .sets = loaded->sets, .set_count = loaded->set_count};
+    struct reader reader = {.L = L, .origins = &loaded->origins, .sets = loaded->sets, .set_count = loaded->set_count};
     const char *path = loaded->scenario.path;
     luaL_checkstack(L, 64, NULL);
     sandbox_run_file(L, path);

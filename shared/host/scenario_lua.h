@@ -1,8 +1,8 @@
 /* Scenario files: loading, overriding, sweeping, explaining, and the checks a scenario makes of its own result.
  *
  * A scenario is a Lua file that returns scenario { ... }; scenarios/README.md is the reference of the language. Loading
- * resolves it to the plain struct of scenario.h; the Lua state stays alive beside it for expect(r). A scenario is used by
- * one thread at a time; its plain struct may be read by many once loading is over.
+ * resolves it to the plain struct of scenario.h; the Lua state stays alive beside it for expect(r). A scenario is used
+ * by one thread at a time; its plain struct may be read by many once loading is over.
  */
 #ifndef TANDEM_HOST_SCENARIO_LUA_H
 #define TANDEM_HOST_SCENARIO_LUA_H
@@ -44,10 +44,10 @@ size_t scenario_variant_overrides(const struct scenario *scenario, size_t index,
 /* Loads variant `index` of a loaded scenario: the same file, the same sets, and the variant's own. */
 struct scenario *scenario_load_variant(const struct scenario *scenario, size_t index, struct user_error *error);
 
-/* The canonical text, from which the identity is computed: every resolved value in one fixed order, a line each. Not part
- * of it: path, name, question, seed, expect, and vary (each variant has its own identity). A trace counts by the
- * SHA-256 of its bytes, not by its name. Needs nothing but the struct, so a planner may change a copy and identify that.
- * The result is the caller's to free. */
+/* The canonical text, from which the identity is computed: every resolved value in one fixed order, a line each. Not
+ * part of it: path, name, question, seed, expect, and vary (each variant has its own identity). A trace counts by the
+ * SHA-256 of its bytes, not by its name. Needs nothing but the struct, so a planner may change a copy and identify
+ * that. The result is the caller's to free. */
 char *scenario_canonical(const struct scenario *scenario);
 
 /* Recomputes scenario->identity. */
@@ -67,8 +67,8 @@ enum expect_outcome {
     EXPECT_BROKEN = 2, /* expect itself is wrong: an error of the user's */
 };
 
-/* Runs the scenario's expect(r) on the JSON of `run`, or expect_plan(r) on that of `plan`. EXPECT_HELD when the scenario
- * has none. `scenario` must come from scenario_load(). */
+/* Runs the scenario's expect(r) on the JSON of `run`, or expect_plan(r) on that of `plan`. EXPECT_HELD when the
+ * scenario has none. `scenario` must come from scenario_load(). */
 enum expect_outcome scenario_expect(struct scenario *scenario, const json_t *result, struct user_error *error);
 enum expect_outcome scenario_expect_plan(struct scenario *scenario, const json_t *result, struct user_error *error);
 

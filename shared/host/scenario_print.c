@@ -179,9 +179,10 @@ static void origin_text(const struct scenario_loaded *loaded, const char *path, 
         if (origin->kind == ORIGIN_FILE && origin->line > 0)
             snprintf(text, size, "%s:%d", loaded->sandbox.sources[origin->source].name, origin->line);
         else
-            snprintf(text, size, "%s", origin->kind == ORIGIN_FILE  ? loaded->sandbox.sources[origin->source].name
-                                       : origin->kind == ORIGIN_SET ? "--set"
-                                                                    : "default");
+            snprintf(text, size, "%s",
+                     origin->kind == ORIGIN_FILE  ? loaded->sandbox.sources[origin->source].name
+                     : origin->kind == ORIGIN_SET ? "--set"
+                                                  : "default");
         return;
     }
     check_failed("every value has an origin", __FILE__, __LINE__);
@@ -248,7 +249,6 @@ json_t *scenario_explain_json(const struct scenario *scenario)
         json_array_append_new(vary, json_pack("{s:s, s:o}", "path", scenario->vary[k].path, "values", values));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:o, s:o}", "scenario", scenario->path, "name", scenario->name,
-                     "question", scenario->question, "identity", scenario->identity, "seed",
-                     (json_int_t)scenario->seed, "variants", (json_int_t)scenario_variant_count(scenario), "vary", vary,
-                     "values", e.rows);
+                     "question", scenario->question, "identity", scenario->identity, "seed", (json_int_t)scenario->seed,
+                     "variants", (json_int_t)scenario_variant_count(scenario), "vary", vary, "values", e.rows);
 }

@@ -70,6 +70,17 @@ static const struct scenario_override *override_of(const struct reader *reader, 
     return NULL;
 }
 
+/* An override of something inside the key's table: parts that do not go together may be its doing. */
+static const struct scenario_override *override_inside(const struct reader *reader, const char *path)
+{
+    size_t length = strlen(path);
+    for (size_t k = reader->set_count; k-- > 0;) {
+        if (strncmp(path, reader->sets[k].path, length) == 0 && reader->sets[k].path[length] == '.')
+            return &reader->sets[k];
+    }
+    return NULL;
+}
+
 static int line_of(const struct cursor *cursor, const char *key)
 {
     const struct sandbox *sandbox = sandbox_of(cursor->reader->L);
@@ -99,6 +110,8 @@ void cursor_fail(const struct cursor *cursor, const char *key, const char *forma
     else
         snprintf(path, sizeof path, "%s", cursor->path);
     const struct scenario_override *override = override_of(cursor->reader, path);
+    if (override == NULL)
+        override = override_inside(cursor->reader, path);
     if (override != NULL) {
         char name[SANDBOX_PATH_SIZE];
         snprintf(name, sizeof name, "--set %.200s=%.200s", override->path, override->value);
@@ -120,7 +133,7 @@ void cursor_origin(const struct cursor *cursor, const char *key, bool present)
     struct origin *origin = &origins->items[origins->count++];
     memset(origin, 0, sizeof *origin);
     join(origin->path, cursor->path, key);
-    origin->kind = !present ? ORIGIN_DEFAULT
+    origin->kind = !present                                            ? ORIGIN_DEFAULT
                    : override_of(cursor->reader, origin->path) != NULL ? ORIGIN_SET
                                                                        : ORIGIN_FILE;
     origin->source = cursor->mark.source;

@@ -1,5 +1,5 @@
-/* Reading tables of the scenario language by schema, with the full key path and the line in every error and the origin of
- * every value. All functions run inside a sandbox_call(); what is wrong leaves it by sandbox_fail().
+/* Reading tables of the scenario language by schema, with the full key path and the line in every error and the origin
+ * of every value. All functions run inside a sandbox_call(); what is wrong leaves it by sandbox_fail().
  */
 #ifndef TANDEM_HOST_SCENARIO_READ_H
 #define TANDEM_HOST_SCENARIO_READ_H
@@ -37,9 +37,9 @@ struct reader {
 /* A table being read. */
 struct cursor {
     struct reader *reader;
-    int index;                 /* on the stack; 0: the table is absent, every key takes its default */
-    char path[READ_PATH_SIZE]; /* "pools.prefill"; empty for the scenario */
-    struct word_mark mark;     /* of the nearest enclosing word, */
+    int index;                    /* on the stack; 0: the table is absent, every key takes its default */
+    char path[READ_PATH_SIZE];    /* "pools.prefill"; empty for the scenario */
+    struct word_mark mark;        /* of the nearest enclosing word, */
     char keys[READ_KEYS_MAX][40]; /* and the way from its table to this one */
     unsigned key_count;
 };
@@ -47,7 +47,8 @@ struct cursor {
 /* The cursor of the table on top of the stack, which a word made: its own place. */
 struct cursor cursor_at_word(struct reader *reader, const char *path, const struct word_mark *mark);
 
-/* The cursor of a table in `parent` under `key`, which the caller has pushed: a plain table keeps its parent's place. */
+/* The cursor of a table in `parent` under `key`, which the caller has pushed: a plain table keeps its parent's place.
+ */
 struct cursor cursor_below(const struct cursor *parent, const char *key);
 
 /* Pushes the value of a key and returns its Lua type. */
@@ -73,7 +74,8 @@ void read_no_others(const struct cursor *cursor, const struct schema *schema, co
 /* The whole number on top of the stack, in [min, max]. */
 int64_t read_count(const struct cursor *cursor, const char *key, int64_t min, int64_t max, const char *limit);
 
-/* The keys of the table at the cursor in alphabetical order; at most `max`, else it fails. The texts live in the table. */
+/* The keys of the table at the cursor in alphabetical order; at most `max`, else it fails. The texts live in the table.
+ */
 size_t read_sorted_keys(const struct cursor *cursor, const char **names, size_t max, const char *limit);
 
 #endif

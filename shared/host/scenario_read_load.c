@@ -56,8 +56,7 @@ static void read_quantiles(const struct cursor *table, struct length_distributio
         snprintf(key, sizeof key, "%u", lengths->quantile_permille[k]);
         cursor_push(table, key);
         int64_t least = k == 0 ? 1 : lengths->quantile_tokens[k - 1];
-        lengths->quantile_tokens[k] =
-            (uint32_t)read_count(table, key, least, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX");
+        lengths->quantile_tokens[k] = (uint32_t)read_count(table, key, least, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX");
         lua_pop(L, 1);
     }
     lengths->kind = LENGTH_QUANTILES;

@@ -52,8 +52,9 @@ static void check_target_keys(const struct cursor *targets, uint32_t length)
         if (strcmp(lua_tostring(L, -1), "attainment") == 0)
             continue;
         snprintf(key, sizeof key, "%.40s", lua_tostring(L, -1));
-        cursor_fail(targets, key, "unknown key; targets are listed, as in ttft { p = 95, below = s(2) }, beside "
-                                  "attainment = percent(90)");
+        cursor_fail(targets, key,
+                    "unknown key; targets are listed, as in ttft { p = 95, below = s(2) }, beside "
+                    "attainment = percent(90)");
     }
 }
 

@@ -7,13 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AT(type, member) (uint32_t)offsetof(type, member), (uint32_t)sizeof(((type *)0)->member)
+#define AT(type, member) (uint32_t) offsetof(type, member), (uint32_t)sizeof(((type *)0)->member)
 #define LENGTH(list) (uint32_t)(sizeof(list) / sizeof((list)[0]))
 #define NAMES(list) list, LENGTH(list)
 #define U32 INT64_C(0xffffffff)
 #define ANY INT64_MAX
 
 /* One macro per kind of key. Those that are not required carry their default. */
+/* clang-format off */
 #define COUNT_REQUIRED(key, type, member, min, max, limit)                                                             \
     {key, FIELD_COUNT, 0, true, AT(type, member), 0, min, max, limit, NULL, 0}
 #define COUNT(key, type, member, fallback, min, max, limit)                                                            \
@@ -38,13 +39,14 @@
     {key, FIELD_QUANTITY, kind, true, AT(type, member), 0, min, max, NULL, NULL, 0}
 #define QUANTITY(key, type, member, kind, fallback, min, max)                                                          \
     {key, FIELD_QUANTITY, kind, false, AT(type, member), fallback, min, max, NULL, NULL, 0}
+/* clang-format on */
 
 static const struct field top_fields[] = {
     TEXT_REQUIRED("question", struct scenario, question),
     TEXT("name", struct scenario, name), /* that of the file */
     COUNT("seed", struct scenario, seed, 1, 0, ANY, NULL),
 };
-const struct schema schema_top = {"a scenario", top_fields, LENGTH(top_fields)};
+const struct schema schema_top = {top_fields, LENGTH(top_fields)};
 
 static const struct field_name attention_names[] = {{"gqa", ATTENTION_GQA}, {"mla", ATTENTION_MLA}};
 static const struct field_name weight_names[] = {
@@ -80,7 +82,7 @@ static const struct field model_fields[] = {
     QUANTITY("tail", struct architecture, tail_bytes, QUANTITY_BYTES, 0, 0, INT64_C(1) << 30),
     COUNT("tail_writes", struct architecture, tail_writes, 0, 0, 1024, NULL),
 };
-const struct schema schema_model = {"a model", model_fields, LENGTH(model_fields)};
+const struct schema schema_model = {model_fields, LENGTH(model_fields)};
 
 static const struct field nic_fields[] = {
     TEXT_REQUIRED("name", struct nic, name),
@@ -92,7 +94,7 @@ static const struct field nic_fields[] = {
      0},
     COUNT_REQUIRED("queue_depth", struct nic, queue_depth, 1, 1 << 20, NULL),
 };
-const struct schema schema_nic = {"a NIC", nic_fields, LENGTH(nic_fields)};
+const struct schema schema_nic = {nic_fields, LENGTH(nic_fields)};
 
 static const struct field_name gpu_names[] = {{"A100", 0}, {"H100", 0}, {"H200", 0}, {"B200", 0}};
 
@@ -112,7 +114,7 @@ static const struct field machine_fields[] = {
     QUANTITY_REQUIRED("price", struct hardware, usd_micros_per_gpu_hour, QUANTITY_PRICE, 0, ANY - 1),
     TEXT_REQUIRED("price_basis", struct hardware, price_basis),
 };
-const struct schema schema_machine = {"a machine", machine_fields, LENGTH(machine_fields)};
+const struct schema schema_machine = {machine_fields, LENGTH(machine_fields)};
 
 static const struct field sharding_fields[] = {
     COUNT("tensor", struct parallelism, tensor, 1, 1, RANKS_MAX, "RANKS_MAX"),
@@ -120,13 +122,13 @@ static const struct field sharding_fields[] = {
     COUNT("expert", struct parallelism, expert, 1, 1, RANKS_MAX, "RANKS_MAX"),
     COUNT("pipeline", struct parallelism, pipeline, 1, 1, STAGES_MAX, "STAGES_MAX"),
 };
-const struct schema schema_sharding = {"a sharding", sharding_fields, LENGTH(sharding_fields)};
+const struct schema schema_sharding = {sharding_fields, LENGTH(sharding_fields)};
 
-static const struct field_name role_names[] = {{"prefill", ROLE_PREFILL}, {"decode", ROLE_DECODE}, {"mixed", ROLE_MIXED}};
+static const struct field_name role_names[] = {
+    {"prefill", ROLE_PREFILL}, {"decode", ROLE_DECODE}, {"mixed", ROLE_MIXED}};
 static const struct field_name layout_names[] = {{"HND", LAYOUT_HND}, {"NHD", LAYOUT_NHD}};
-static const struct field_name queue_names[] = {{"fcfs", QUEUE_FCFS},
-                                                {"shortest_first", QUEUE_SHORTEST_FIRST},
-                                                {"earliest_deadline", QUEUE_EARLIEST_DEADLINE}};
+static const struct field_name queue_names[] = {
+    {"fcfs", QUEUE_FCFS}, {"shortest_first", QUEUE_SHORTEST_FIRST}, {"earliest_deadline", QUEUE_EARLIEST_DEADLINE}};
 
 static const struct field pool_fields[] = {
     NAME_REQUIRED("role", struct pool, role, role_names),
@@ -143,7 +145,7 @@ static const struct field pool_fields[] = {
     FLAG("prefix_cache", struct pool, scheduler.prefix_cache, 1),
     COUNT("repeat_max", struct pool, scheduler.repeat_max, 1024, 1, 1 << 20, NULL),
 };
-const struct schema schema_pool = {"a pool", pool_fields, LENGTH(pool_fields)};
+const struct schema schema_pool = {pool_fields, LENGTH(pool_fields)};
 
 #define RATE_MIN 1
 #define RATE_MAX INT64_C(1000000000000) /* a million requests a second */
@@ -161,8 +163,8 @@ const struct schema schema_pool = {"a pool", pool_fields, LENGTH(pool_fields)};
 static const struct field poisson_fields[] = {LOAD_RATE, LOAD_REQUESTS, LOAD_COMMON};
 static const struct field burst_fields[] = {
     LOAD_RATE, COUNT_REQUIRED("size", struct load, burst_size, 1, 1 << 20, NULL), LOAD_REQUESTS, LOAD_COMMON};
-static const struct field closed_fields[] = {
-    COUNT_REQUIRED("concurrency", struct load, concurrency, 1, 1 << 20, NULL), LOAD_REQUESTS, LOAD_COMMON};
+static const struct field closed_fields[] = {COUNT_REQUIRED("concurrency", struct load, concurrency, 1, 1 << 20, NULL),
+                                             LOAD_REQUESTS, LOAD_COMMON};
 
 static const struct field_name format_names[] = {
     {"azure", TRACE_FORMAT_AZURE_CSV}, {"mooncake", TRACE_FORMAT_MOONCAKE_JSONL}, {"csv", TRACE_FORMAT_CSV}};
@@ -175,33 +177,30 @@ static const struct field trace_fields[] = {
     LOAD_COMMON,
 };
 
-const struct schema schema_load_poisson = {"a Poisson load", poisson_fields, LENGTH(poisson_fields)};
-const struct schema schema_load_evenly = {"an even load", poisson_fields, LENGTH(poisson_fields)};
-const struct schema schema_load_burst = {"a bursty load", burst_fields, LENGTH(burst_fields)};
-const struct schema schema_load_closed = {"a closed load", closed_fields, LENGTH(closed_fields)};
-const struct schema schema_load_trace = {"a trace", trace_fields, LENGTH(trace_fields)};
+static const struct schema schema_load_poisson = {poisson_fields, LENGTH(poisson_fields)};
+static const struct schema schema_load_evenly = {poisson_fields, LENGTH(poisson_fields)};
+static const struct schema schema_load_burst = {burst_fields, LENGTH(burst_fields)};
+static const struct schema schema_load_closed = {closed_fields, LENGTH(closed_fields)};
+static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields)};
 
 static const struct field_name router_names[] = {
-    {"round_robin", ROUTER_ROUND_ROBIN},
-    {"random", ROUTER_RANDOM},
-    {"power_of_two", ROUTER_POWER_OF_TWO},
-    {"least_queued_tokens", ROUTER_LEAST_QUEUED_TOKENS},
-    {"least_kv", ROUTER_LEAST_KV},
-    {"prefix_aware", ROUTER_PREFIX_AWARE},
+    {"round_robin", ROUTER_ROUND_ROBIN},   {"random", ROUTER_RANDOM},
+    {"power_of_two", ROUTER_POWER_OF_TWO}, {"least_queued_tokens", ROUTER_LEAST_QUEUED_TOKENS},
+    {"least_kv", ROUTER_LEAST_KV},         {"prefix_aware", ROUTER_PREFIX_AWARE},
 };
 
 static const struct field routing_fields[] = {
     NAME("decode", struct scenario, decode_router, ROUTER_LEAST_KV, router_names),
     NAME("prefill", struct scenario, prefill_router, ROUTER_LEAST_QUEUED_TOKENS, router_names),
 };
-const struct schema schema_routing = {"routing", routing_fields, LENGTH(routing_fields)};
+const struct schema schema_routing = {routing_fields, LENGTH(routing_fields)};
 
 static const struct field admission_fields[] = {
     TIME("ttft_limit", struct admission_policy, ttft_limit_ns, 0, 0, ANY - 1),
     COUNT("queued_tokens_max", struct admission_policy, queued_tokens_max, 0, 0, U32, NULL),
     QUANTITY("prefill_rate", struct admission_policy, prefill_tokens_per_s, QUANTITY_TOKEN_RATE, 0, 0, ANY - 1),
 };
-const struct schema schema_admission = {"admission", admission_fields, LENGTH(admission_fields)};
+const struct schema schema_admission = {admission_fields, LENGTH(admission_fields)};
 
 /* The deadline is vLLM's default for a NIXL hand-off that nobody fetched (VLLM_NIXL_ABORT_REQUEST_TIMEOUT, 480 s). */
 static const struct field messenger_fields[] = {
@@ -210,18 +209,18 @@ static const struct field messenger_fields[] = {
     COUNT("handoffs_max", struct messenger_policy, handoffs_max, 128, 1, 1 << IMMEDIATE_SLOT_BITS,
           "IMMEDIATE_SLOT_BITS"),
 };
-const struct schema schema_messenger = {"messenger", messenger_fields, LENGTH(messenger_fields)};
+const struct schema schema_messenger = {messenger_fields, LENGTH(messenger_fields)};
 
 static const struct field target_fields[] = {
     {"p", FIELD_TENTHS, 0, true, AT(struct target, percentile_permille), 0, 1, 999, NULL, NULL, 0},
     TIME_REQUIRED("below", struct target, limit_ns, 1),
 };
-const struct schema schema_target = {"a target", target_fields, LENGTH(target_fields)};
+const struct schema schema_target = {target_fields, LENGTH(target_fields)};
 
 static const struct field targets_fields[] = {
     QUANTITY("attainment", struct targets, attainment_permille, QUANTITY_SHARE, 0, 0, 1000),
 };
-const struct schema schema_targets = {"targets", targets_fields, LENGTH(targets_fields)};
+const struct schema schema_targets = {targets_fields, LENGTH(targets_fields)};
 
 static const struct field_name goal_names[] = {{"highest_rate", PLAN_HIGHEST_RATE}, {"serve_rate", PLAN_SERVE_RATE}};
 
@@ -233,7 +232,7 @@ static const struct field plan_fields[] = {
     COUNT("seeds", struct plan_space, seeds, 3, 2, 64, NULL),
     FLAG("compare_mixed", struct plan_space, compare_mixed, 1),
 };
-const struct schema schema_plan = {"plan", plan_fields, LENGTH(plan_fields)};
+const struct schema schema_plan = {plan_fields, LENGTH(plan_fields)};
 
 const struct field_name target_names[] = {
     {"ttft", TARGET_TTFT}, {"tpot", TARGET_TPOT}, {"e2e", TARGET_E2E}, {"itl", TARGET_ITL}};
@@ -248,12 +247,8 @@ const uint32_t load_name_count = LENGTH(load_names);
 
 const struct schema *schema_of_load(unsigned arrivals)
 {
-    static const struct schema *const schemas[] = {NULL,
-                                                   &schema_load_poisson,
-                                                   &schema_load_evenly,
-                                                   &schema_load_burst,
-                                                   &schema_load_closed,
-                                                   &schema_load_trace};
+    static const struct schema *const schemas[] = {
+        NULL, &schema_load_poisson, &schema_load_evenly, &schema_load_burst, &schema_load_closed, &schema_load_trace};
     CHECK(arrivals >= 1 && arrivals < sizeof schemas / sizeof schemas[0]);
     return schemas[arrivals];
 }

@@ -1,6 +1,6 @@
 /* The keys of the scenario language, as data: what each is called, what it holds, its default and its limits. Reading,
- * checking, `explain`, the canonical text and the reference in scenarios/README.md all follow these tables, so that none
- * can know a key the others do not. Every default is written here and nowhere else.
+ * checking, `explain`, the canonical text and the reference in scenarios/README.md all follow these tables, so that
+ * none can know a key the others do not. Every default is written here and nowhere else.
  */
 #ifndef TANDEM_HOST_SCENARIO_SCHEMA_H
 #define TANDEM_HOST_SCENARIO_SCHEMA_H
@@ -12,12 +12,12 @@
 #include <stdint.h>
 
 enum field_kind {
-    FIELD_TEXT = 1,    /* char[]; one of `names` where those are given */
-    FIELD_COUNT = 2,   /* a whole number without a unit: of things, or of tokens */
-    FIELD_FLAG = 3,    /* true or false, stored as 1 or 0 */
-    FIELD_NAME = 4,    /* an enum, written as one of `names` */
-    FIELD_MILLI = 5,   /* a number stored times 1000: the knee of a NIC */
-    FIELD_TENTHS = 6,  /* a number stored times 10: a percentile */
+    FIELD_TEXT = 1,   /* char[]; one of `names` where those are given */
+    FIELD_COUNT = 2,  /* a whole number without a unit: of things, or of tokens */
+    FIELD_FLAG = 3,   /* true or false, stored as 1 or 0 */
+    FIELD_NAME = 4,   /* an enum, written as one of `names` */
+    FIELD_MILLI = 5,  /* a number stored times 1000: the knee of a NIC */
+    FIELD_TENTHS = 6, /* a number stored times 10: a percentile */
     FIELD_TIME_NS = 7,
     FIELD_TIME_PS = 8,
     FIELD_QUANTITY = 9, /* of `quantity`, stored in its base unit */
@@ -33,8 +33,8 @@ struct field {
     enum field_kind kind;
     enum quantity_kind quantity; /* FIELD_QUANTITY, FIELD_TIME_*; else 0 */
     bool required;
-    uint32_t offset; /* in its struct */
-    uint32_t width;  /* bytes there */
+    uint32_t offset;  /* in its struct */
+    uint32_t width;   /* bytes there */
     int64_t fallback; /* stored where the key is absent and not required */
     int64_t min;      /* as stored */
     int64_t max;
@@ -44,7 +44,6 @@ struct field {
 };
 
 struct schema {
-    const char *name; /* for messages: "a pool" */
     const struct field *fields;
     uint32_t count;
 };
@@ -55,11 +54,6 @@ extern const struct schema schema_machine;
 extern const struct schema schema_nic;
 extern const struct schema schema_pool;
 extern const struct schema schema_sharding;
-extern const struct schema schema_load_poisson;
-extern const struct schema schema_load_evenly;
-extern const struct schema schema_load_burst;
-extern const struct schema schema_load_closed;
-extern const struct schema schema_load_trace;
 extern const struct schema schema_routing;
 extern const struct schema schema_admission;
 extern const struct schema schema_messenger;
@@ -67,7 +61,7 @@ extern const struct schema schema_target;
 extern const struct schema schema_targets;
 extern const struct schema schema_plan;
 
-/* Indexed by enum arrival_kind and enum target_metric; the names are the constructors. */
+/* By enum arrival_kind. The names of loads and targets are the words that make them. */
 const struct schema *schema_of_load(unsigned arrivals);
 extern const struct field_name target_names[];
 extern const uint32_t target_name_count;

@@ -11,11 +11,11 @@
 #include <stdint.h>
 
 struct word_mark {
-    char word[16];     /* "pool" */
-    char opened[16];   /* what stands in the source text: "pool" or "with" */
-    uint32_t source;   /* index of the sandbox's sources */
+    char word[16];   /* "pool" */
+    char opened[16]; /* what stands in the source text: "pool" or "with" */
+    uint32_t source; /* index of the sandbox's sources */
     int line;
-    char module[64];   /* as required, where a module returned this table; else empty */
+    char module[64]; /* as required, where a module returned this table; else empty */
 };
 
 /* A lua_CFunction: adds the words to the table of globals on top of the stack. */
