@@ -183,12 +183,12 @@ struct run_report {
     uint64_t trace_hash;
     uint64_t event_count;
     uint64_t final_draw;
-    uint64_t requests; /* arrived, the warm-up included, as are the next four */
+    uint64_t requests; /* arrived; like the next four, the warm-up included */
     uint64_t completed;
     uint64_t rejected;
     uint64_t failed;
     uint64_t aborted;
-    uint64_t prompt_tokens;
+    uint64_t prompt_tokens; /* of requests that completed after the warm-up */
     uint64_t output_tokens;
     int64_t duration_ns; /* from the end of the warm-up to the last event: what rates are over */
     uint64_t served;     /* what goodput counts */

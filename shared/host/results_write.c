@@ -265,16 +265,15 @@ static sqlite3_stmt *row_statement(struct results *store, enum results_statement
     return store->statements[which];
 }
 
+/* A completed request went through all boundaries in order, so that its spans are not negative and add up. One that ended
+ * early may have skipped some; those are NULL. */
 static void bind_boundaries(sqlite3_stmt *statement, int index, const struct request_row *row)
 {
-    bool completed = row->outcome == OUTCOME_COMPLETED;
-    bool reached = true;
     int64_t last = row->boundary_ns[BOUNDARY_ARRIVED];
     CHECK(last >= 0);
-    for (int k = 0; k < BOUNDARY_FINISHED; k++) {
-        reached = reached && row->boundary_ns[k] >= last;
-        /* A completed request went through all of them in order: its spans are not negative and add up. */
-        CHECK(reached || !completed);
+    for (int k = 0; k < BOUNDARY_COUNT; k++) {
+        bool reached = row->boundary_ns[k] >= last;
+        CHECK(reached || (row->outcome != OUTCOME_COMPLETED && k != BOUNDARY_FINISHED));
         if (reached) {
             last = row->boundary_ns[k];
             sqlite3_bind_int64(statement, index + k, last);
@@ -282,8 +281,6 @@ static void bind_boundaries(sqlite3_stmt *statement, int index, const struct req
             sqlite3_bind_null(statement, index + k);
         }
     }
-    CHECK(row->boundary_ns[BOUNDARY_FINISHED] >= last);
-    sqlite3_bind_int64(statement, index + BOUNDARY_FINISHED, row->boundary_ns[BOUNDARY_FINISHED]);
 }
 
 bool results_add_request(struct results *store, const struct request_row *row, struct user_error *error)

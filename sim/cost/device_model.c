@@ -324,7 +324,7 @@ static void shapes_make(struct device_model *model, const struct architecture *a
     model->layers_windowed = a->window > 0 ? a->layers - a->full_layers : 0;
     model->layers_full = model->layers - model->layers_windowed;
     model->stages = p.pipeline;
-    model->span_groups = p.expert > p.tensor ? p.expert / p.tensor : 1;
+    model->span_groups = p.expert > p.tensor ? (uint32_t)(p.expert / p.tensor) : 1u;
     uint32_t experts_split = p.expert > p.tensor ? 1u : (uint32_t)(p.tensor / p.expert);
     model->moe = (struct moe_shape){
         .hidden = a->hidden,

@@ -245,13 +245,14 @@ static void completion_is_dated(void **state)
 
 struct hand {
     struct network *network;
-    struct transfer_plan *plan; /* one rank, one layer, units of 1 MB */
+    struct transfer_plan *plan; /* one rank, one layer, units of 100 MB: a NIC carries a thousand a second */
 };
 
 static struct hand hand_make(uint32_t nodes)
 {
     struct hardware hardware = simple_hardware();
-    return (struct hand){network_of(&hardware, nodes, 1, false), plan_straight(1, 1, 1, 1000000)};
+    hardware.nic.bytes_per_s = 100 * GB;
+    return (struct hand){network_of(&hardware, nodes, 1, false), plan_straight(1, 1, 1, 100000000)};
 }
 
 static void hand_free(struct hand *hand)
@@ -261,9 +262,9 @@ static void hand_free(struct hand *hand)
     free(hand->plan);
 }
 
-static void hand_start(struct hand *hand, int64_t now_ns, uint32_t from, uint32_t to, uint32_t megabytes, uint64_t owner)
+static void hand_start(struct hand *hand, int64_t now_ns, uint32_t from, uint32_t to, uint32_t units, uint64_t owner)
 {
-    struct flow_spec spec = {.source = from, .destination = to, .plan = hand->plan, .units = megabytes, .owner = owner};
+    struct flow_spec spec = {.source = from, .destination = to, .plan = hand->plan, .units = units, .owner = owner};
     network_start(hand->network, now_ns, &spec);
 }
 
@@ -272,7 +273,7 @@ static void hand_expect(struct hand *hand, uint64_t owner, double last_byte_s)
     int64_t last_ns;
     struct flow_done done = next_done(hand->network, &last_ns);
     assert_int_equal(done.owner, owner);
-    assert_true(fabs((double)last_ns - last_byte_s * 1e9) <= last_byte_s * 10);
+    assert_near((double)last_ns, last_byte_s * 1e9, 2e-7);
 }
 
 static void equal_flows_share_exactly(void **state)
@@ -289,9 +290,9 @@ static void equal_flows_share_exactly(void **state)
     hand_free(&hand);
 }
 
-/* Three transfers of 4 GB at 0, 1 and 2 s over one receiver of 1 GB/s. A sends 1 alone, 0.5 of two, then a third: 2.5
- * left at 2 s takes 7.5 s. B has then 1 left of two: 2 s more. C the last 0.5 alone. The link is never idle: 12 s for
- * 12 GB. Shares fixed at the start would have A end at 4, B at 9 and C at 14. */
+/* Three transfers of 4 s each at 0, 1 and 2 s over one receiver. A sends 1 s alone, 0.5 of two, then a third: 2.5 s left
+ * at 2 s take 7.5 s. B has then 1 s left of two: 2 s more. C the last 0.5 alone. The link is never idle: 12 s for 12 s of
+ * work. Shares fixed at the start would have A end at 4, B at 9 and C at 14. */
 static void starts_and_ends_re_rate(void **state)
 {
     (void)state;
@@ -302,7 +303,8 @@ static void starts_and_ends_re_rate(void **state)
     hand_expect(&hand, 1, 9.5);
     hand_expect(&hand, 2, 11.5);
     hand_expect(&hand, 3, 12.0);
-    assert_int_equal(network_node_totals(hand.network, 3).receive_busy_ns, 12 * NS_PER_S);
+    struct network_totals totals = network_node_totals(hand.network, 3);
+    assert_int_equal(totals.receive_busy_ns, 12 * NS_PER_S);
     hand_free(&hand);
 }
 
@@ -323,13 +325,13 @@ static void what_a_bottleneck_leaves_is_used(void **state)
     hand_free(&hand);
 }
 
-/* A gated transfer produces 200 MB/s of 1 GB/s: 10 layers of 100 MB, 0.5 s apart. Two free ones share what it leaves,
- * 400 MB/s each, and end a GB at 2.5 s. Its last layer comes at 4.5 s and goes alone. */
+/* A gated transfer produces a fifth of what its NIC carries: 10 layers of 100 units, 0.5 s apart. Two free ones share
+ * what it leaves, 400 units/s each, and end 1000 units at 2.5 s. Its last layer comes at 4.5 s and goes alone. */
 static void demand_caps_leave_the_rest(void **state)
 {
     (void)state;
     struct hand hand = hand_make(4);
-    struct transfer_plan *layered = plan_straight(1, 10, 1, 1000000);
+    struct transfer_plan *layered = plan_straight(1, 10, 1, 100000000);
     struct flow_spec gated = {.destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 9};
     network_start(hand.network, 0, &gated);
     hand_start(&hand, 0, 0, 2, 1000, 1);
@@ -341,14 +343,14 @@ static void demand_caps_leave_the_rest(void **state)
     free(layered);
 }
 
-/* The same, but from 0 s to 2 s nine others leave it a tenth: 100 MB/s. At 2 s it has sent 200 MB and lags production
- * (400 MB) by 200. With 1 GB/s to itself it gains 800 MB/s: caught up at 2.25 s, and from then on it leaves 800 MB/s to
- * the 400 MB that start then. */
+/* The same, but from 0 s to 2 s nine others leave it a tenth: 100 units/s. At 2 s it has sent 200 and lags production
+ * (400) by 200. Alone it gains 800/s: caught up at 2.25 s, and from then on it leaves 800/s to the 400 units that start
+ * then. */
 static void a_backlog_takes_all_until_it_has_caught_up(void **state)
 {
     (void)state;
     struct hand hand = hand_make(4);
-    struct transfer_plan *layered = plan_straight(1, 10, 1, 1000000);
+    struct transfer_plan *layered = plan_straight(1, 10, 1, 100000000);
     struct flow_spec gated = {.destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 99};
     network_start(hand.network, 0, &gated);
     for (uint64_t i = 0; i < 9; i++)
@@ -357,7 +359,7 @@ static void a_backlog_takes_all_until_it_has_caught_up(void **state)
         hand_expect(&hand, i, 2.0);
     struct flow_done done;
     int64_t now_ns = network_next_ns(hand.network);
-    assert_true(now_ns >= 2250000000 && now_ns < 2250000100);
+    assert_true(now_ns >= 2250000000 && now_ns < 2250000200);
     assert_false(network_advance(hand.network, now_ns, &done));
     hand_start(&hand, now_ns, 0, 3, 400, 50);
     hand_expect(&hand, 50, 2.75);
@@ -437,7 +439,7 @@ static void killed_flows_leave_at_once(void **state)
     network_kill(hand.network, NS_PER_S, victim);
     hand_expect(&hand, 2, 1.5);
     struct network_totals totals = network_node_totals(hand.network, 0);
-    assert_int_equal(totals.bytes, 1500000000);
+    assert_int_equal(totals.bytes, 150 * GB);
     assert_int_equal(totals.flows, 2);
     hand_free(&hand);
 }
@@ -746,11 +748,13 @@ static void rates_are_max_min(void **state)
 static void bytes_are_conserved(void **state)
 {
     (void)state;
+    uint64_t flows = 0;
     for (uint64_t seed = 0; seed < 500; seed++) {
         struct outcome outcome = run_swarm(seed, false, false, false);
         assert_int_equal(outcome.bytes_done, outcome.bytes_sent);
-        assert_true(outcome.flows > 0);
+        flows += outcome.flows;
     }
+    assert_true(flows > 5000);
 }
 
 static void closed_form_equals_an_event_a_layer(void **state)
@@ -778,7 +782,7 @@ static void results_are_the_same_everywhere(void **state)
     for (uint64_t seed = 0; seed < 300; seed++)
         fold(&hash, run_swarm(seed, false, true, false).hash);
     print_message("checksum 0x%08x%08x\n", (unsigned)(hash >> 32), (unsigned)hash);
-    assert_true(hash == UINT64_C(0x0));
+    assert_true(hash == UINT64_C(0xefbe1791318652e3));
 }
 
 /* ---- Queueing formulas ------------------------------------------------------------------------------------------- */
@@ -885,15 +889,18 @@ static void layer_transfer_grows_with_the_posting_cost(void **state)
     free(plan);
 }
 
-/* Five hundred transfers at once, all to one receiver: each gets its 500th, and the link does 500 GB in 500 s. */
+/* Five hundred transfers at once, all to one receiver: each gets its 500th, but for the rounding of rates to kB/s. */
 static void many_concurrent_flows(void **state)
 {
     (void)state;
     struct hand hand = hand_make(8);
     for (uint32_t i = 0; i < 500; i++)
         hand_start(&hand, 0, i % 7, 7, 1000, i);
-    for (uint32_t i = 0; i < 500; i++)
-        hand_expect(&hand, i, 500);
+    for (uint32_t i = 0; i < 500; i++) {
+        int64_t last_ns;
+        assert_int_equal(next_done(hand.network, &last_ns).owner, i);
+        assert_near((double)last_ns, 500e9, 1e-5);
+    }
     hand_free(&hand);
 }
 
