@@ -122,8 +122,8 @@ struct node_config {
 
 struct node;
 
-/* Bytes of memory a node of this configuration needs, 64-byte aligned. */
-size_t node_size(const struct node_config *config);
+/* Bytes of memory a node of this configuration needs on a runtime with these limits, a multiple of 64. */
+size_t node_size(const struct node_config *config, const struct runtime_limits *limits);
 
 /* Makes a node in `memory` (node_size() bytes, aligned to 64, zero). Nothing is freed: the memory is the caller's. */
 struct node *node_make(const struct node_config *config, struct runtime *rt, void *memory, size_t size);
@@ -140,7 +140,7 @@ struct node_stats {
     uint32_t quarantined;   /* transfers whose pages wait for a fence */
     uint64_t queued_tokens; /* prompt tokens not yet computed */
     uint64_t pages_total;
-    uint64_t pages_free;   /* never used or evictable */
+    uint64_t pages_free;   /* unused, or evictable at once: the cached ones are among these */
     uint64_t pages_held;   /* by live requests */
     uint64_t pages_cached; /* by the prefix index alone */
     uint64_t decode_sequences;

@@ -2,8 +2,8 @@
  *
  *     plan.lua:14: pools.prefill.count: must be at least 1, not 0
  *
- * A function that can fail for the user's sake takes a `struct user_error *`, describes the first thing that is wrong in
- * it and returns false or NULL. The caller prints the text and exits with status 2.
+ * A function that can fail for the user's sake takes a `struct user_error *`, describes the first thing that is wrong
+ * in it and returns false or NULL. The caller prints the text and exits with status 2.
  */
 #ifndef TANDEM_HOST_USER_ERROR_H
 #define TANDEM_HOST_USER_ERROR_H

@@ -67,11 +67,8 @@ void decode_side_tail_read(struct decode_side *side, uint32_t slot)
 
 void decode_side_end(struct decode_side *side, uint32_t slot)
 {
-    struct sequence *s = at(side, slot);
     give_handoff(side, slot);
-    instance_release_pages(side->instance, slot);
-    index_map_remove(&side->instance->by_key, s->request);
-    instance_free_slot(side->instance, slot);
+    instance_end(side->instance, slot);
 }
 
 /* Tells the front how the request ended here and frees it. Whatever it held must be safe to use again. */
@@ -409,7 +406,7 @@ void decode_side_abort(struct decode_side *side, uint32_t request)
     default:
         CHECK(s->state == SEQUENCE_DECODE);
         if (instance->stepping) {
-            s->aborting = true; /* leaves when the step ends; its context at that time is not known before */
+            instance_abort_after_step(instance, slot); /* how many tokens it has then is not known before */
         } else {
             decode_leave(instance, slot);
             end_without_answer(side, slot, FAIL_CLIENT);

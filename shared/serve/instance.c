@@ -50,6 +50,7 @@ void instance_make(struct instance *instance, struct arena *arena, const struct 
     instance->changes = arena_take(arena, (size_t)slots * CHANGES_PER_SEQUENCE, sizeof *instance->changes);
     instance->joined = arena_take(arena, slots, sizeof *instance->joined);
     instance->chunked = arena_take(arena, slots, sizeof *instance->chunked);
+    instance->aborting = arena_take(arena, slots, sizeof *instance->aborting);
     make_groups(instance, arena);
     if (arena->memory == NULL)
         return;
@@ -178,4 +179,21 @@ void instance_change(struct instance *instance, const struct step_change *change
 {
     CHECK(instance->change_count < instance->config->requests_max * CHANGES_PER_SEQUENCE);
     instance->changes[instance->change_count++] = *change;
+}
+
+void instance_end(struct instance *instance, uint32_t slot)
+{
+    instance_release_pages(instance, slot);
+    index_map_remove(&instance->by_key, instance->sequences[slot].request);
+    instance_free_slot(instance, slot);
+}
+
+void instance_abort_after_step(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    if (s->aborting)
+        return;
+    CHECK(instance->stepping && s->in_step);
+    s->aborting = true;
+    instance->aborting[instance->aborting_count++] = slot;
 }

@@ -52,6 +52,8 @@ struct instance {
     uint32_t joined_count;
     uint32_t *chunked; /* sequences with a chunk in this launch */
     uint32_t chunked_count;
+    uint32_t *aborting; /* sequences of this launch whose client has gone away */
+    uint32_t aborting_count;
 
     uint64_t decode_sequences;
     uint32_t running;        /* sequences in prefill or decode */
@@ -104,6 +106,12 @@ void instance_release_pages(struct instance *instance, uint32_t slot);
 
 /* The group with the most available pages; ties go to the lowest. */
 uint32_t instance_roomiest_group(const struct instance *instance);
+
+/* The request is over on this instance (decoder, mixed): gives back pages and slot, and forgets its id. */
+void instance_end(struct instance *instance, uint32_t slot);
+
+/* Marks a sequence of the launch in progress to be taken out when the launch ends. */
+void instance_abort_after_step(struct instance *instance, uint32_t slot);
 
 void instance_change(struct instance *instance, const struct step_change *change);
 

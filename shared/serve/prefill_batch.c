@@ -122,6 +122,7 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
 {
     struct group *group = &instance->groups[g];
     struct step_group *sums = &instance->step_groups[g];
+    group->changed |= sums->prefill_sequences > 0;
     sums->prefill_sequences = 0;
     sums->prefill_tokens = sums->prefill_context = sums->prefill_pairs = 0;
     uint32_t budget = instance->config->scheduler.token_budget;

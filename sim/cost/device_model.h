@@ -13,6 +13,7 @@
 #ifndef TANDEM_SIM_COST_DEVICE_MODEL_H
 #define TANDEM_SIM_COST_DEVICE_MODEL_H
 
+#include "base/arith.h"
 #include "host/hardware.h"
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
@@ -57,5 +58,31 @@ int64_t device_decode_fixed_ns(const struct device_model *model, const struct st
                                uint32_t group_count);
 void device_decode_line(const struct device_model *model, uint32_t decode_sequences, uint64_t decode_context,
                         struct decode_line *line);
+
+/* The line at `context`; exact for every context, also outside the line's range. */
+static inline int64_t decode_line_ns(const struct decode_line *line, uint64_t context)
+{
+    return line->base_ns + (int64_t)(uint64_t)((uint128)context * line->slope_q32 >> 32);
+}
+
+/* What a step is made of, for people and for tests: each operator once, its time summed over the layers that have it,
+ * of the slowest attention group. Computed afresh at the exact shape, so the sum is that of device_step() within what
+ * its tables interpolate (below 2 %). */
+struct operator_share {
+    const char *name;   /* "routed experts" */
+    const char *source; /* the measured table, or the formula */
+    int64_t ns;
+    uint32_t count; /* times it runs in the step */
+    enum step_bound bound;
+};
+
+#define OPERATORS_MAX 40
+
+/* Returns how many entries of shares[OPERATORS_MAX] it filled, in the order of execution. */
+uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups,
+                                uint32_t group_count, struct operator_share *shares);
+
+/* Names of the GPUs with measured efficiencies: "A100, B200, H100, H200". */
+const char *device_gpu_names(void);
 
 #endif

@@ -23,13 +23,14 @@ BEGIN {
     quoted["shared/base/"] = "^base/"
     quoted["shared/model/"] = "^(base|model)/"
     quoted["shared/runtime.h"] = "^(base|model)/"
-    quoted["shared/serve/"] = "^((base|model|serve|messenger)/|runtime[.]h$|node[.]h$)"
-    quoted["shared/messenger/"] = quoted["shared/serve/"]
-    quoted["shared/"] = quoted["shared/serve/"]
+    quoted["shared/serve/"] = "^((base|model|serve)/|runtime[.]h$|node[.]h$)"
+    quoted["shared/messenger/"] = "^((base|model|serve|messenger)/|runtime[.]h$|node[.]h$)"
+    quoted["shared/roles/"] = "^((base|model|serve|messenger|roles)/|runtime[.]h$|node[.]h$)"
+    quoted["shared/"] = quoted["shared/roles/"]
     for (folder in quoted)
         angled[folder] = free
 
-    logic = "(base|model|serve|messenger)/|runtime[.]h$|node[.]h$"
+    logic = "(base|model|serve|messenger|roles)/|runtime[.]h$|node[.]h$"
     quoted["shared/host/"] = "^(host/|" logic ")"
     angled["shared/host/"] = free "|" hosted "|" store
     # The program itself is where the runtimes are put together.

@@ -1,0 +1,407 @@
+/* See node.h. Gives each event to the part it concerns, and keeps the instance's device busy. */
+#include "node.h"
+
+#include "base/arith.h"
+#include "messenger/decode_side.h"
+#include "messenger/prefill_side.h"
+#include "messenger/report.h"
+#include "roles/front.h"
+#include "roles/mixed.h"
+#include "serve/decode_batch.h"
+#include "serve/prefill_batch.h"
+
+struct node {
+    const struct node_config *config;
+    struct runtime *rt;
+    struct front front;
+    struct instance instance;
+    struct decode_side decoder;
+    struct prefill_side prefiller;
+    uint64_t malformed; /* messages that did not parse or made no sense here */
+};
+
+/* ---- Set-up ------------------------------------------------------------------------------------------------------ */
+
+/* The smallest page among the decoders, which bounds how many pages one of their requests can name. */
+static uint32_t smallest_peer_page(const struct node_config *config)
+{
+    uint32_t smallest = 0;
+    for (uint32_t i = 0; i < config->peer_count; i++) {
+        const struct peer_config *peer = &config->peers[i];
+        if (peer->role == ROLE_DECODE && (smallest == 0 || peer->geometry.page_tokens < smallest))
+            smallest = peer->geometry.page_tokens;
+    }
+    return smallest;
+}
+
+static void lay_out(struct node *node, struct arena *arena, const struct node_config *config, struct runtime *rt)
+{
+    node->config = config;
+    node->rt = rt;
+    switch (config->role) {
+    case ROLE_FRONT:
+        front_make(&node->front, arena, config, rt);
+        break;
+    case ROLE_PREFILL:
+        instance_make(&node->instance, arena, config, rt, smallest_peer_page(config));
+        prefill_side_make(&node->prefiller, arena, &node->instance);
+        break;
+    case ROLE_DECODE:
+        instance_make(&node->instance, arena, config, rt, 0);
+        decode_side_make(&node->decoder, arena, &node->instance);
+        break;
+    case ROLE_MIXED:
+        instance_make(&node->instance, arena, config, rt, 0);
+        break;
+    }
+}
+
+size_t node_size(const struct node_config *config, const struct runtime_limits *limits)
+{
+    struct runtime nowhere = {.limits = *limits};
+    struct node scratch = {.config = config};
+    struct arena arena = arena_measure();
+    arena_take(&arena, 1, sizeof(struct node));
+    lay_out(&scratch, &arena, config, &nowhere);
+    return (arena.used + 63) & ~(size_t)63;
+}
+
+struct node *node_make(const struct node_config *config, struct runtime *rt, void *memory, size_t size)
+{
+    struct arena arena = arena_over(memory, size);
+    struct node *node = arena_take(&arena, 1, sizeof *node);
+    lay_out(node, &arena, config, rt);
+    arena_seal(&arena);
+    return node;
+}
+
+/* ---- Steps ------------------------------------------------------------------------------------------------------- */
+
+static void admitted(void *context, uint32_t slot)
+{
+    struct node *node = context;
+    if (node->config->role == ROLE_MIXED)
+        mixed_admitted(&node->instance, slot);
+    else
+        prefill_side_admitted(&node->prefiller, slot);
+}
+
+static void trace_batches(struct instance *instance)
+{
+    for (uint32_t g = 0; g < instance->config->group_count; g++) {
+        const struct step_group *sums = &instance->step_groups[g];
+        if (!instance->groups[g].changed)
+            continue;
+        instance->groups[g].changed = false;
+        rt_trace(instance->rt, TRACE_BATCH, TRACE_NO_REQUEST, (uint64_t)g << 32 | sums->decode_sequences,
+                 sums->prefill_tokens);
+    }
+}
+
+/* How often the batch may be repeated: not past the first sequence that needs attention, and not over a step whose end
+ * somebody waits for. */
+static uint32_t repetitions(const struct instance *instance)
+{
+    bool first_tokens = instance->config->role == ROLE_DECODE && instance->joined_count > 0;
+    if (instance->chunked_count > 0 || first_tokens)
+        return 1;
+    uint64_t steps = min_u64(instance->config->scheduler.repeat_max, decode_steps_to_attention(instance));
+    return (uint32_t)max_u64(1, steps);
+}
+
+static void launch(struct node *node)
+{
+    struct instance *instance = &node->instance;
+    enum node_role role = node->config->role;
+    if (instance->stepping)
+        return;
+    instance->joined_count = 0;
+    if (role != ROLE_PREFILL)
+        decode_join_ready(instance);
+    if (role != ROLE_DECODE)
+        prefill_schedule(instance, role == ROLE_MIXED ? UINT32_MAX : node->prefiller.unused_write_count, admitted,
+                         node);
+    if (instance->decode_sequences == 0 && instance->chunked_count == 0)
+        return;
+    trace_batches(instance);
+    instance->ticket++;
+    instance->stepping = true;
+    rt_launch(node->rt, &(struct step_launch){
+                            .ticket = instance->ticket,
+                            .repeat_max = repetitions(instance),
+                            .group_count = node->config->group_count,
+                            .groups = instance->step_groups,
+                            .change_count = instance->change_count,
+                            .changes = instance->changes,
+                        });
+    instance->change_count = 0;
+    if (role == ROLE_PREFILL) {
+        prefill_side_launched(&node->prefiller);
+    } else if (role == ROLE_MIXED) {
+        mixed_launched(instance);
+    } else {
+        for (uint32_t i = 0; i < instance->joined_count; i++) {
+            const struct sequence *s = &instance->sequences[instance->joined[i]];
+            if (!s->resumed)
+                rt_trace(node->rt, TRACE_DECODE_STARTED, s->request, s->group, 0);
+        }
+    }
+}
+
+static void first_tokens(struct node *node)
+{
+    struct instance *instance = &node->instance;
+    for (uint32_t i = 0; i < instance->joined_count; i++) {
+        uint32_t slot = instance->joined[i];
+        struct sequence *s = &instance->sequences[slot];
+        decode_side_tail_read(&node->decoder, slot);
+        if (s->resumed || s->aborting)
+            continue;
+        s->resumed = true;
+        rt_trace(node->rt, TRACE_FIRST_TOKEN, s->request, 0, 0);
+        report_to_front(instance, MESSAGE_FIRST_TOKEN, s->request, 0, decode_produced(instance, s));
+    }
+}
+
+static void decoder_aborts(struct node *node)
+{
+    struct instance *instance = &node->instance;
+    for (uint32_t i = 0; i < instance->aborting_count; i++) {
+        uint32_t slot = instance->aborting[i];
+        decode_leave(instance, slot);
+        report_to_front(instance, MESSAGE_ABORTED, instance->sequences[slot].request, FAIL_CLIENT, 0);
+        decode_side_end(&node->decoder, slot);
+    }
+    instance->aborting_count = 0;
+}
+
+static void finished(struct node *node, uint32_t slot)
+{
+    struct instance *instance = &node->instance;
+    struct sequence *s = &instance->sequences[slot];
+    rt_trace(node->rt, TRACE_FINISHED, s->request, s->produced, 0);
+    instance_publish(instance, slot, s->prompt_tokens);
+    uint32_t request = s->request;
+    uint32_t produced = s->produced;
+    if (node->config->role == ROLE_DECODE)
+        decode_side_end(&node->decoder, slot);
+    else
+        instance_end(instance, slot);
+    report_to_front(instance, MESSAGE_FINISHED, request, 0, produced);
+}
+
+static void serve_due(struct node *node)
+{
+    uint32_t slot;
+    enum decode_due due;
+    while ((due = decode_next_due(&node->instance, &slot)) != DECODE_NOTHING) {
+        if (due == DECODE_FINISHED)
+            finished(node, slot);
+        else if (node->config->role == ROLE_DECODE)
+            decode_side_preempted(&node->decoder, slot);
+        else
+            mixed_preempted(&node->instance, slot);
+    }
+}
+
+static void steps_done(struct node *node, const struct event *event)
+{
+    struct instance *instance = &node->instance;
+    CHECK(instance->stepping && event->id == instance->ticket && event->status == 0);
+    CHECK(event->count >= 1 && event->count <= UINT32_MAX);
+    instance->stepping = false;
+    decode_advance(instance, (uint32_t)event->count);
+    switch (node->config->role) {
+    case ROLE_PREFILL:
+        prefill_side_step_done(&node->prefiller);
+        break;
+    case ROLE_MIXED:
+        mixed_step_done(instance);
+        serve_due(node);
+        break;
+    default:
+        first_tokens(node);
+        decoder_aborts(node);
+        serve_due(node);
+        decode_side_admit(&node->decoder);
+        break;
+    }
+}
+
+/* ---- Messages ---------------------------------------------------------------------------------------------------- */
+
+static bool decoder_message(struct decode_side *side, uint32_t source, const struct message *m)
+{
+    bool from_front = source == side->instance->config->front;
+    if (from_front != (m->kind == MESSAGE_REQUEST || m->kind == MESSAGE_ABORT))
+        return false;
+    switch (m->kind) {
+    case MESSAGE_REQUEST:
+        decode_side_request(side, m);
+        return true;
+    case MESSAGE_ABORT:
+        decode_side_abort(side, m->request);
+        return true;
+    case MESSAGE_ACCEPTED:
+        decode_side_accepted(side, source, m);
+        return true;
+    case MESSAGE_NACK:
+        decode_side_nack(side, source, m);
+        return true;
+    case MESSAGE_QUIESCED:
+        decode_side_quiesced(side, source, m);
+        return true;
+    case MESSAGE_HELLO:
+        decode_side_hello(side, source, m);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool prefiller_message(struct prefill_side *side, uint32_t source, const struct message *m)
+{
+    switch (m->kind) {
+    case MESSAGE_PREFILL:
+        prefill_side_prefill(side, source, m);
+        return true;
+    case MESSAGE_CANCEL:
+        prefill_side_cancel(side, source, m);
+        return true;
+    case MESSAGE_HELLO:
+        prefill_side_hello(side, source, m);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool mixed_message(struct instance *instance, uint32_t source, const struct message *m)
+{
+    if (source != instance->config->front)
+        return false;
+    switch (m->kind) {
+    case MESSAGE_REQUEST:
+        mixed_request(instance, m);
+        return true;
+    case MESSAGE_ABORT:
+        mixed_abort(instance, m->request);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void message(struct node *node, const struct event *event)
+{
+    struct message m;
+    bool understood = false;
+    if (wire_decode(event->data, (size_t)event->count, &m)) {
+        switch (node->config->role) {
+        case ROLE_FRONT:
+            front_message(&node->front, event->id, &m);
+            understood = true;
+            break;
+        case ROLE_PREFILL:
+            understood = prefiller_message(&node->prefiller, event->id, &m);
+            break;
+        case ROLE_DECODE:
+            understood = decoder_message(&node->decoder, event->id, &m);
+            break;
+        case ROLE_MIXED:
+            understood = mixed_message(&node->instance, event->id, &m);
+            break;
+        }
+    }
+    node->malformed += !understood;
+}
+
+/* ---- Events ------------------------------------------------------------------------------------------------------ */
+
+static void peer_lost(struct node *node, uint32_t peer, enum peer_status status)
+{
+    switch (node->config->role) {
+    case ROLE_FRONT:
+        front_peer_lost(&node->front, peer);
+        break;
+    case ROLE_PREFILL:
+        prefill_side_peer_lost(&node->prefiller, peer);
+        break;
+    case ROLE_DECODE:
+        decode_side_peer_lost(&node->decoder, peer, status);
+        break;
+    case ROLE_MIXED:
+        break;
+    }
+}
+
+static void arrival(struct node *node, const struct event *event)
+{
+    const struct request_spec *request = event->data;
+    CHECK(node->config->role == ROLE_FRONT);
+    if (event->status == ARRIVAL_ABORT)
+        front_abort(&node->front, request->id);
+    else
+        front_arrival(&node->front, request);
+}
+
+void node_handle(struct node *node, const struct event *event)
+{
+    switch ((enum event_kind)event->kind) {
+    case EVENT_START:
+    case EVENT_STOP:
+        break;
+    case EVENT_ARRIVAL:
+        arrival(node, event);
+        break;
+    case EVENT_TIMER:
+        CHECK(node->config->role == ROLE_DECODE && event->id == TIMER_TRANSFER_DEADLINE);
+        decode_side_timer(&node->decoder);
+        break;
+    case EVENT_STEPS_DONE:
+        steps_done(node, event);
+        break;
+    case EVENT_WRITE_DONE:
+        CHECK(node->config->role == ROLE_PREFILL);
+        prefill_side_write_done(&node->prefiller, event->id, (enum write_status)event->status);
+        break;
+    case EVENT_IMMEDIATE:
+        CHECK(node->config->role == ROLE_DECODE);
+        decode_side_immediate(&node->decoder, event->id);
+        break;
+    case EVENT_MESSAGE:
+        message(node, event);
+        break;
+    case EVENT_PEER_LOST:
+        peer_lost(node, event->id, (enum peer_status)event->status);
+        break;
+    }
+    if (node->config->role != ROLE_FRONT)
+        launch(node);
+}
+
+struct node_stats node_stats(const struct node *node)
+{
+    const struct instance *instance = &node->instance;
+    if (node->config->role == ROLE_FRONT)
+        return (struct node_stats){.requests_live = front_live(&node->front)};
+    struct node_stats stats = {
+        .requests_live = node->config->requests_max - instance->unused_count,
+        .waiting = instance->waiting_count,
+        .running = instance->running + (uint32_t)instance->decode_sequences,
+        .transfers = instance->transfers,
+        .quarantined = instance->quarantined,
+        .queued_tokens = instance->queued_tokens,
+        .decode_sequences = instance->decode_sequences,
+    };
+    for (uint32_t g = 0; g < node->config->group_count; g++) {
+        const struct page_pool *pool = &instance->groups[g].pool;
+        uint32_t cached = pool->evictable * pool->pages_per_block;
+        stats.pages_total += pool->pages_total;
+        stats.pages_free += page_pool_available(pool);
+        stats.pages_held += pool->pages_total - pool->free_count - cached;
+        stats.pages_cached += cached;
+        stats.decode_context += instance->step_groups[g].decode_context;
+    }
+    return stats;
+}

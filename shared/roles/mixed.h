@@ -1,0 +1,24 @@
+/* A mixed instance: prefill and decode in the same steps, nothing is transferred. The colocated serving that disaggregation
+ * is compared with: decode tokens first, then chunks of prompts up to the token budget; the step that ends a prompt yields
+ * the first token.
+ */
+#ifndef TANDEM_ROLES_MIXED_H
+#define TANDEM_ROLES_MIXED_H
+
+#include "messenger/wire.h"
+#include "serve/instance.h"
+
+void mixed_request(struct instance *instance, const struct message *message);
+void mixed_abort(struct instance *instance, uint32_t request);
+
+/* The scheduler has given the sequence its pages. */
+void mixed_admitted(struct instance *instance, uint32_t slot);
+
+/* The launch that holds chunked[] has been made, and is done. */
+void mixed_launched(struct instance *instance);
+void mixed_step_done(struct instance *instance);
+
+/* A preempted sequence (out of the batch, holding pages) gives them up and computes its KV again. */
+void mixed_preempted(struct instance *instance, uint32_t slot);
+
+#endif

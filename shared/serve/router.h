@@ -1,0 +1,61 @@
+/* Which member of a pool serves the next request.
+ *
+ * The router knows what the front knows: what it has sent and what instances have reported since. One router per pool, each
+ * with its own counter, so that pools do not disturb one another's turns. Members that are lost are never chosen.
+ */
+#ifndef TANDEM_SERVE_ROUTER_H
+#define TANDEM_SERVE_ROUTER_H
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include "node.h"
+
+#include <stdbool.h>
+
+struct router_member {
+    uint32_t node;
+    const struct peer_config *config;
+    bool lost;
+    uint64_t queued_tokens;   /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens of
+                                 the requests it is serving */
+    uint64_t pages_available; /* as last reported */
+    uint64_t pages_promised;  /* of requests sent since and not yet reported on */
+};
+
+/* Which members have probably cached a prefix block: a table without deletion in which newer blocks overwrite older ones,
+ * a bit a member (of the first 64; a larger pool shares bits). Only for ROUTER_PREFIX_AWARE. */
+struct prefix_memory {
+    uint64_t *hashes;
+    uint64_t *members;
+    uint32_t mask;
+};
+
+struct router {
+    enum router_policy policy;
+    struct router_member *members;
+    uint32_t count;
+    uint16_t *by_node; /* node id -> member plus one; 0: not a member */
+    uint32_t node_limit;
+    uint32_t turn;
+    struct rng rng;
+    struct prefix_memory memory;
+    uint64_t *matched; /* scratch, tokens by member */
+};
+
+/* Members are the peers of `role`, in the order of `config->peers`. */
+void router_make(struct router *router, struct arena *arena, const struct node_config *config, enum node_role role,
+                 enum router_policy policy);
+
+/* Index of the chosen member; UINT32_MAX when none is alive. */
+uint32_t router_choose(struct router *router, const struct request_spec *request);
+
+/* The request was sent to this member: its prefix will be cached there. */
+void router_remember(struct router *router, uint32_t member, const struct request_spec *request);
+
+/* UINT32_MAX when the node is not a member. */
+uint32_t router_member_of(const struct router *router, uint32_t node);
+
+/* The least of the live members' queued tokens; UINT64_MAX when none is alive. */
+uint64_t router_least_queued(const struct router *router);
+
+#endif

@@ -1,0 +1,29 @@
+/* Invariants that are looked at while a simulation runs: after every event, or every so many, and at its end.
+ *
+ * A failed one is no CHECK: it stops the simulation and says which node, when and what, so that a fuzzer can go on with the
+ * next seed and a script can tell a broken invariant (exit status 129) from a crash.
+ */
+#ifndef TANDEM_SIM_CHECKERS_H
+#define TANDEM_SIM_CHECKERS_H
+
+#include "node.h"
+#include "sim/sim.h"
+
+#include <stdint.h>
+
+struct checkers;
+
+/* Listens to `sim`, which must outlive it. Looks at a node after every `every`-th event given to it; at least 1. */
+struct checkers *checkers_make(struct sim *sim, uint32_t node_count, uint32_t every);
+void checkers_free(struct checkers *checkers);
+
+/* The state of node `index`, from now on (again after a restart); NULL while there is none. */
+void checkers_watch(struct checkers *checkers, uint32_t index, const struct node *node);
+
+/* After all inputs have ended and nothing is pending: no node may hold anything for a request. */
+void checkers_drained(struct checkers *checkers);
+
+/* NULL while everything holds, else a sentence about the first thing that did not. */
+const char *checkers_failure(const struct checkers *checkers);
+
+#endif

@@ -1,0 +1,64 @@
+/* Collectives among the ranks of one instance. */
+#include "sim/cost/operators.h"
+
+/* The NIC and the NVLink that the DeepEP tables were measured on: ConnectX-7 at 400 Gbps, of which 46.8 GB/s arrive
+ * (fitted in arXiv 2510.27656, table 2), and NVLink 4. */
+#define DEEPEP_NIC_BYTES_PER_NS 46.8
+#define DEEPEP_HOPPER_NVLINK_BYTES_PER_NS 450.0
+#define DEEPEP_BLACKWELL_NVLINK_BYTES_PER_NS 900.0
+#define DEEPEP_HIDDEN 7168.0
+#define DEEPEP_ACTIVE 8.0
+
+/* A peer-to-peer copy inside a node: latency of aiconfigurator@095f58a's system descriptions (p2p latency 10 us is for
+ * ranks across nodes; half of it inside one). */
+#define NVLINK_HOP_NS 5000.0
+
+struct operator_time all_reduce_time(const struct device *device, double ranks, double elements)
+{
+    if (ranks <= 1.0)
+        return (struct operator_time){.bound = BOUND_COMMUNICATION, .source = "one rank"};
+    double local = ranks < (double)device->gpus_per_node ? ranks : (double)device->gpus_per_node;
+    uint32_t size = local <= 2.0 ? 0 : local <= 4.0 ? 1 : 2;
+    const struct latency_curve *curve = device->tables->all_reduce[size];
+    double ns = latency_curve_ns(curve, elements);
+    double nodes = ranks / local;
+    if (nodes > 1.0) {
+        /* Reduced inside each node, then a ring over the nodes in which every GPU carries its share. */
+        double bytes = 2.0 * elements / local;
+        ns += 2.0 * (nodes - 1.0) * (device->nic_base_ns + bytes / nodes / device->nic_bytes_per_ns);
+    }
+    return (struct operator_time){.ns = ns, .bound = BOUND_COMMUNICATION, .source = curve->source};
+}
+
+struct operator_time all_to_all_time(const struct device *device, double ranks, double tokens, double hidden,
+                                     double active)
+{
+    double nodes = ranks / (double)device->gpus_per_node;
+    uint32_t size = nodes <= 1.0 ? 0 : nodes <= 2.0 ? 1 : nodes <= 4.0 ? 2 : 3;
+    const struct latency_curve *curve = device->tables->deepep[size];
+    double floor = (double)curve->values[0];
+    double blackwell = device->tables->fp4_flops > 0 ? DEEPEP_BLACKWELL_NVLINK_BYTES_PER_NS
+                                                     : DEEPEP_HOPPER_NVLINK_BYTES_PER_NS;
+    double rate = size == 0 ? blackwell / device->nvlink_bytes_per_ns : DEEPEP_NIC_BYTES_PER_NS / device->nic_bytes_per_ns;
+    double bytes = hidden * active / (DEEPEP_HIDDEN * DEEPEP_ACTIVE);
+    double measured = latency_curve_ns(curve, tokens < 1.0 ? 1.0 : tokens);
+    return (struct operator_time){
+        .ns = floor + (measured - floor) * bytes * rate,
+        .launch_ns = 0.0,
+        .bound = BOUND_COMMUNICATION,
+        .source = curve->source,
+    };
+}
+
+struct operator_time stage_hop_time(const struct device *device, double tokens, double bytes_per_token,
+                                    bool inside_node)
+{
+    double bytes = tokens * bytes_per_token;
+    double ns = inside_node ? NVLINK_HOP_NS + bytes / device->nvlink_bytes_per_ns
+                            : device->nic_base_ns + bytes / device->nic_bytes_per_ns;
+    return (struct operator_time){
+        .ns = ns,
+        .bound = BOUND_COMMUNICATION,
+        .source = inside_node ? "NVLink of the scenario's hardware" : "NIC of the scenario's hardware",
+    };
+}

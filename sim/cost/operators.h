@@ -1,0 +1,90 @@
+/* Times of single operators on one GPU: the roofline with measured efficiencies.
+ *
+ * Every function is pure. Times are in nanoseconds as doubles; device_model.c sums them and rounds once. Tokens and
+ * sequences are doubles because a pipeline cuts a batch into microbatches of equal, not whole, size.
+ */
+#ifndef TANDEM_SIM_COST_OPERATORS_H
+#define TANDEM_SIM_COST_OPERATORS_H
+
+#include "host/hardware.h"
+#include "sim/cost/device_model.h"
+#include "sim/cost/efficiency_tables.h"
+
+/* What one GPU can do, in units of nanoseconds; formats without units of their own are resolved here. */
+struct device {
+    const struct gpu_tables *tables;
+    double flops_per_ns[FORMATS];       /* of the arithmetic that weights of a format run in */
+    double weight_bytes[FORMATS];       /* per element, scales included */
+    double activation_bytes[FORMATS];   /* per element of the input of a matrix product */
+    const struct efficiency_grid *gemm[FORMATS];
+    const struct efficiency_grid *moe[FORMATS];
+    double bytes_per_ns;
+    double nvlink_bytes_per_ns;
+    double nic_bytes_per_ns;
+    double nic_base_ns;
+    uint32_t gpus_per_node;
+};
+
+struct operator_time {
+    double ns;          /* launch included */
+    double launch_ns;   /* the part that does not depend on the shape */
+    enum step_bound bound; /* of the rest */
+    const char *source;
+};
+
+/* False when nothing was measured on the GPU. */
+bool device_init(struct device *device, const struct hardware *hardware);
+
+/* (m x k) times (k x n), weights of `format`; one rank's share of n or k. */
+struct operator_time gemm_time(const struct device *device, double m, double n, double k, enum number_format format);
+
+/* Elementwise passes over `tokens` rows: `kernels` launches moving `bytes_per_token` in all. */
+struct operator_time elementwise_time(const struct device *device, double tokens, double bytes_per_token,
+                                      double kernels);
+
+/* The routed experts of one layer on the busiest rank. */
+struct moe_shape {
+    double hidden;
+    double width; /* expert_intermediate of one rank */
+    double experts;
+    double active;
+    double expert_ranks;
+    enum number_format format;
+};
+struct operator_time moe_time(const struct device *device, double tokens, const struct moe_shape *shape);
+
+/* Experts that at least one of `tokens` tokens is routed to, if all are equally likely: E * (1 - (1 - k / E)^tokens). */
+double distinct_experts(double experts, double active, double tokens);
+
+/* One layer's attention of `sequences` sequences that read `context` cached tokens in all, on one rank. `window` 0: all. */
+struct attention_shape {
+    enum attention_kind kind;
+    double heads;    /* query heads of one rank */
+    double kv_heads; /* KV heads of one rank */
+    double head_dim;
+    double latent_dim;
+    double rope_dim;
+    double nope_dim;
+    double value_dim;
+    uint32_t kv_fp8; /* 1: the cache is fp8 */
+    double window;
+};
+struct operator_time decode_attention_time(const struct device *device, const struct attention_shape *shape,
+                                           double sequences, double context);
+
+/* One layer's attention of `tokens` new tokens with `pairs` query-key pairs. Grows with both. */
+struct operator_time prefill_attention_time(const struct device *device, const struct attention_shape *shape,
+                                            double tokens, double pairs);
+
+/* All-reduce of `elements` of bf16 among `ranks` consecutive GPUs. */
+struct operator_time all_reduce_time(const struct device *device, double ranks, double elements);
+
+/* Dispatch and combine of `tokens` tokens of one rank to `active` experts each, among `ranks` GPUs. */
+struct operator_time all_to_all_time(const struct device *device, double ranks, double tokens, double hidden,
+                                     double active);
+
+/* Activations of `tokens` tokens handed from one pipeline stage to the next. */
+struct operator_time stage_hop_time(const struct device *device, double tokens, double bytes_per_token,
+                                    bool inside_node);
+
+#endif

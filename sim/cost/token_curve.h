@@ -1,0 +1,65 @@
+/* A duration as a function of a count of tokens, tabulated on knots that lie like floating-point numbers: every integer
+ * below 32, then 16 knots an octave. Between knots it is linear in integers; it never decreases.
+ */
+#ifndef TANDEM_SIM_COST_TOKEN_CURVE_H
+#define TANDEM_SIM_COST_TOKEN_CURVE_H
+
+#include "base/arith.h"
+
+#include <stdint.h>
+
+#define TOKEN_CURVE_BITS 4
+#define TOKEN_CURVE_OCTAVE_LAST 21 /* 2^21 is REQUEST_TOKENS_MAX; beyond the last knot the last slope goes on */
+
+/* Position of x on knots with 2^bits an octave, exact below 2^(bits + 1). */
+struct knot_position {
+    uint32_t index;
+    uint32_t shift; /* the next knot is 2^shift away */
+    uint64_t above; /* x minus the knot */
+};
+
+static inline struct knot_position knot_locate(uint64_t x, uint32_t bits, uint32_t octave_last)
+{
+    if (x < UINT64_C(2) << bits)
+        return (struct knot_position){.index = (uint32_t)x};
+    uint32_t octave = 63u - (uint32_t)__builtin_clzll(x);
+    if (octave > octave_last)
+        octave = octave_last;
+    uint32_t shift = octave - bits;
+    uint64_t mantissa = x >> shift;
+    uint64_t mantissa_last = (UINT64_C(2) << bits) - 1;
+    if (mantissa > mantissa_last)
+        mantissa = mantissa_last;
+    return (struct knot_position){
+        .index = (shift << bits) + (uint32_t)mantissa,
+        .shift = shift,
+        .above = x - (mantissa << shift),
+    };
+}
+
+/* Knots 0 ... knot_count - 1 exist; the last octave's end is one of them. */
+#define KNOT_COUNT(bits, octave_last) ((((octave_last) - (bits)) << (bits)) + (2u << (bits)) + 1u)
+
+static inline uint64_t knot_value(uint32_t index, uint32_t bits)
+{
+    if (index < 2u << bits)
+        return index;
+    uint32_t shift = (index >> bits) - 1;
+    return (uint64_t)(index - (shift << bits)) << shift;
+}
+
+#define TOKEN_CURVE_KNOTS KNOT_COUNT(TOKEN_CURVE_BITS, TOKEN_CURVE_OCTAVE_LAST)
+
+struct token_curve {
+    int64_t ns[TOKEN_CURVE_KNOTS];
+};
+
+static inline int64_t token_curve_ns(const struct token_curve *curve, uint64_t tokens)
+{
+    struct knot_position at = knot_locate(tokens, TOKEN_CURVE_BITS, TOKEN_CURVE_OCTAVE_LAST);
+    int64_t low = curve->ns[at.index];
+    int64_t high = curve->ns[at.index + 1];
+    return low + (int64_t)(mul_div_floor_u64((uint64_t)(high - low), at.above, UINT64_C(1) << at.shift));
+}
+
+#endif

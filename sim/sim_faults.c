@@ -1,0 +1,87 @@
+/* What goes wrong in the world: instances that die and come back, NICs that fail, messages and writes that are lost or
+ * late. */
+#include "sim/sim_internal.h"
+
+/* Takes back everything that is pending for the node itself. Its messages on their way are no longer its own; those to it
+ * and what its peers' writes have to tell it are dropped when they come up, by their incarnation. */
+static void silence(struct sim *sim, struct sim_node *node)
+{
+    for (uint32_t slot = 0; slot < TIMERS_MAX; slot++) {
+        if (node->timer[slot] != HANDLE_NONE)
+            event_queue_cancel(sim->queue, node->timer[slot]);
+        node->timer[slot] = HANDLE_NONE;
+    }
+    if (node->launch.running) {
+        CHECK(node->launch.handle != HANDLE_NONE);
+        event_queue_cancel(sim->queue, node->launch.handle);
+        node->launch.running = false;
+    }
+    for (uint32_t slot = 0; slot < node->expectation_count; slot++)
+        node->expectations[slot].armed = false;
+}
+
+static void kill_flows(struct sim *sim, uint32_t dead)
+{
+    for (uint32_t index = 0; index < sim->write_used; index++) {
+        struct write *write = &sim->writes[index];
+        bool from = write->linked && write->source == dead;
+        bool to = write->linked && write->spec.destination == dead;
+        if (write->flowing && (from || to)) {
+            network_kill(sim->network, sim->now_ns, write->flow);
+            write->flowing = false;
+            if (to && !from)
+                sim_write_fail(sim, index);
+        }
+        if (from) {
+            sim_write_unlink(sim, index);
+            sim_write_release(sim, index);
+        }
+    }
+}
+
+void sim_kill(struct sim *sim, uint32_t dead)
+{
+    CHECK(dead < sim->node_count);
+    struct sim_node *node = &sim->nodes[dead];
+    CHECK(node->alive && !node->inside);
+    node->alive = false;
+    node->incarnation++;
+    silence(sim, node);
+    kill_flows(sim, dead);
+    int64_t suspect_ns = time_add(sim->now_ns, sim->detection.suspect_ns);
+    int64_t fence_ns = time_add(suspect_ns, sim->detection.fence_ns);
+    for (uint32_t peer = 0; peer < sim->node_count; peer++) {
+        if (peer == dead || !sim->nodes[peer].alive)
+            continue;
+        sim_push(sim, suspect_ns, pending_pack(PENDING_LOST, peer, PEER_SUSPECTED, dead));
+        sim_push(sim, fence_ns, pending_pack(PENDING_LOST, peer, PEER_FENCED, dead));
+    }
+}
+
+void sim_restart(struct sim *sim, uint32_t index, struct participant participant)
+{
+    CHECK(index < sim->node_count && participant.handle != NULL);
+    struct sim_node *node = &sim->nodes[index];
+    CHECK(!node->alive);
+    node->alive = true;
+    node->step_end_ns = -1;
+    node->decode_end_ns = -1;
+    node->participant = participant;
+    sim_push(sim, sim->now_ns, pending_pack(PENDING_START, index, 0, 0));
+}
+
+bool sim_alive(const struct sim *sim, uint32_t node)
+{
+    CHECK(node < sim->node_count);
+    return sim->nodes[node].alive;
+}
+
+void sim_nic(struct sim *sim, uint32_t node, uint32_t rank, bool up)
+{
+    network_nic(sim->network, sim->now_ns, node, rank, up);
+}
+
+void sim_set_faults(struct sim *sim, const struct sim_faults *faults)
+{
+    sim->faults = *faults;
+}
