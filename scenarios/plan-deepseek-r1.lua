@@ -31,5 +31,5 @@ return scenario {
     attainment = percent(90),
   },
 
-  plan = { goal = "highest_rate", nodes = 6, requests = 3000, seeds = 3, compare_mixed = true },
+  plan = { goal = "highest_rate", nodes = 6, requests = 20000, seeds = 3, compare_mixed = true },
 }
