@@ -327,8 +327,27 @@ static const char *const version_1[] = {
     NULL,
 };
 
+/* ---- Version 2: probes of the planner's search ------------------------------------------------------------------- */
+
+static const char *const version_2[] = {
+    /* A probe is a function of its key, like a run; it is kept so that an interrupted search goes on where it was.
+     * `measured` is the planner's own record: integers by name. */
+    "CREATE TABLE probe (\n"
+    "  scenario_id INTEGER NOT NULL REFERENCES scenario (id),\n"
+    "  build_id INTEGER NOT NULL REFERENCES build (id),\n"
+    "  candidate TEXT NOT NULL,\n"
+    "  rate_micro_per_s INTEGER NOT NULL CHECK (rate_micro_per_s > 0),\n"
+    "  seed INTEGER NOT NULL,\n"
+    "  measured TEXT NOT NULL CHECK (json_valid(measured)),\n"
+    "  PRIMARY KEY (scenario_id, build_id, candidate, rate_micro_per_s, seed)\n"
+    ") STRICT, WITHOUT ROWID",
+
+    NULL,
+};
+
 const struct results_migration results_migrations[] = {
     {version_1},
+    {version_2},
 };
 const uint32_t results_migration_count = sizeof results_migrations / sizeof *results_migrations;
 
