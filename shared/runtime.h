@@ -68,7 +68,7 @@ struct event {
 struct request_spec {
     uint32_t id; /* run-wide, dense from 0 */
     uint32_t prompt_tokens; /* >= 1 */
-    uint32_t output_tokens; /* >= 1; how many it will produce. The scheduler reserves by it only where a policy says so */
+    uint32_t output_tokens; /* >= 1. The scheduler reserves by it only where a policy says so */
     uint32_t block_count;   /* prefix blocks named in `blocks`; 0: shares no prefix with anything */
     uint32_t block_tokens;  /* tokens of a prefix block; the last may be partly filled */
     uint32_t priority;      /* smaller is more urgent */

@@ -5,7 +5,6 @@
 #include "host/workload.h"
 #include "sim/checkers.h"
 #include "sim/recorder.h"
-#include "sim/sim.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,8 +23,8 @@
 #define SUSPECT_NS (3 * NS_PER_S)
 #define FENCE_NS (1 * NS_PER_S)
 
-/* Tickets of one node in flight: more than any node posts, so that the bound is the messenger's. */
-#define WRITES_IN_FLIGHT_MAX (1u << 18)
+/* Tickets of one node in flight, each a chunk on its way: what a transfer engine keeps a table for. */
+#define WRITES_IN_FLIGHT_MAX 4096u
 
 struct run {
     const struct scenario *scenario;
@@ -220,11 +219,52 @@ static void make_node(struct run *run, uint32_t index)
 {
     const size_t line = 64;
     const struct node_config *config = &run->deployment->configs[index];
-    size_t size = node_size(config, &sim_runtime(run->sim, index)->limits);
+    struct runtime *runtime = sim_runtime(run->sim, index);
+    size_t size = node_size(config, &runtime->limits);
     run->memory[index] = make(1, size + line);
     uintptr_t address = ((uintptr_t)run->memory[index] + line - 1) / line * line;
-    run->nodes[index] = node_make(config, sim_runtime(run->sim, index), (void *)address, size);
-    sim_attach(run->sim, index, (struct participant){.handle = handle, .self = run->nodes[index]});
+    run->nodes[index] = node_make(config, runtime, (void *)address, size);
+    struct participant participant = {.handle = handle, .self = run->nodes[index]};
+    if (sim_alive(run->sim, index))
+        sim_attach(run->sim, index, participant);
+    else
+        sim_restart(run->sim, index, participant);
+}
+
+/* ---- Faults ----------------------------------------------------------------------------------------------------- */
+
+static void fault(struct sim *sim, void *self, uint64_t index)
+{
+    struct run *run = self;
+    const struct run_fault *fault = &run->options->faults[index];
+    switch (fault->kind) {
+    case FAULT_KILL:
+        if (sim_alive(sim, fault->node))
+            sim_kill(sim, fault->node);
+        break;
+    case FAULT_RESTART:
+        if (sim_alive(sim, fault->node))
+            break;
+        free(run->memory[fault->node]);
+        make_node(run, fault->node);
+        checkers_watch(run->checkers, fault->node, run->nodes[fault->node]);
+        break;
+    case FAULT_NIC_DOWN:
+    case FAULT_NIC_UP:
+        sim_nic(sim, fault->node, fault->rank, fault->kind == FAULT_NIC_UP);
+        break;
+    }
+}
+
+static void schedule_faults(struct run *run)
+{
+    for (uint32_t i = 0; i < run->options->fault_count; i++) {
+        CHECK(run->options->faults[i].node >= 1 && run->options->faults[i].node < run->deployment->node_count);
+        sim_call_at(run->sim, run->options->faults[i].at_ns,
+                    (struct sim_call){.run = fault, .self = run, .argument = i});
+    }
+    if (run->options->hooks != NULL)
+        sim_set_faults(run->sim, run->options->hooks);
 }
 
 static struct deployment_sizes sizes_of(const struct run *run)
@@ -451,6 +491,7 @@ void sim_run(const struct scenario *scenario, const struct deployment_choice *ch
     if (set_up(&run, choice, seed)) {
         sim_start(run.sim);
         feed_next(&run);
+        schedule_faults(&run);
         bool served = serve(&run);
         int64_t end_ns = sim_now_ns(run.sim);
         if (served)

@@ -28,8 +28,9 @@ struct deployment_choice {
 /* What `run` uses: the pools' own counts, the first sharding of each. */
 struct deployment_choice deployment_default(const struct scenario *scenario);
 
-/* The largest request that may come, which sizes every node. From a trace by its reader, else deployment_sizes(). */
+/* What may come, which sizes every node. From a trace by its reader, else deployment_sizes(). */
 struct deployment_sizes {
+    uint32_t requests_together;   /* that may arrive at one instant: a burst, the clients of a closed loop */
     uint32_t request_tokens_max;  /* prompt and output */
     uint32_t request_blocks_max;  /* prefix blocks; 0: none */
     uint32_t prefix_block_tokens; /* 0: none */

@@ -13,9 +13,9 @@
 /* What one GPU can do, in units of nanoseconds; formats without units of their own are resolved here. */
 struct device {
     const struct gpu_tables *tables;
-    double flops_per_ns[FORMATS];       /* of the arithmetic that weights of a format run in */
-    double weight_bytes[FORMATS];       /* per element, scales included */
-    double activation_bytes[FORMATS];   /* per element of the input of a matrix product */
+    double flops_per_ns[FORMATS];     /* of the arithmetic that weights of a format run in */
+    double weight_bytes[FORMATS];     /* per element, scales included */
+    double activation_bytes[FORMATS]; /* per element of the input of a matrix product */
     const struct efficiency_grid *gemm[FORMATS];
     const struct efficiency_grid *moe[FORMATS];
     double bytes_per_ns;
@@ -26,8 +26,8 @@ struct device {
 };
 
 struct operator_time {
-    double ns;          /* launch included */
-    double launch_ns;   /* the part that does not depend on the shape */
+    double ns;             /* launch included */
+    double launch_ns;      /* the part that does not depend on the shape */
     enum step_bound bound; /* of the rest */
     const char *source;
 };
@@ -42,21 +42,26 @@ struct operator_time gemm_time(const struct device *device, double m, double n, 
 struct operator_time elementwise_time(const struct device *device, double tokens, double bytes_per_token,
                                       double kernels);
 
-/* The routed experts of one layer on the busiest rank. */
+/* The experts of one layer on the busiest rank. Shared experts are computed with the routed ones: SGLang fuses them as
+ * one more expert that every token chooses, TensorRT-LLM and vLLM run them on a second stream. */
 struct moe_shape {
     double hidden;
     double width; /* expert_intermediate of one rank */
     double experts;
     double active;
     double expert_ranks;
+    double shared_width; /* of one rank; 0: no shared experts */
+    double groups;       /* attention groups whose tokens the routed experts see; a shared one sees its own group's */
     enum number_format format;
 };
 struct operator_time moe_time(const struct device *device, double tokens, const struct moe_shape *shape);
 
-/* Experts that at least one of `tokens` tokens is routed to, if all are equally likely: E * (1 - (1 - k / E)^tokens). */
+/* Experts that at least one of `tokens` tokens is routed to, if all are equally likely: E * (1 - (1 - k / E)^tokens).
+ */
 double distinct_experts(double experts, double active, double tokens);
 
-/* One layer's attention of `sequences` sequences that read `context` cached tokens in all, on one rank. `window` 0: all. */
+/* One layer's attention of `sequences` sequences that read `context` cached tokens in all, on one rank. `window` 0:
+ * all. */
 struct attention_shape {
     enum attention_kind kind;
     double heads;    /* query heads of one rank */

@@ -306,6 +306,12 @@ static void book(struct network *network, const struct flow *flow, uint64_t byte
     }
 }
 
+/* `per_unit` writes or bytes of all layers, of which `layers` count; all layers of a plan are alike. */
+static uint64_t whole_layers(uint64_t per_unit, const struct flow *flow, const struct transfer_plan *plan, uint64_t layers)
+{
+    return mul_u64(mul_u64(per_unit, flow->units), layers) / plan->layers;
+}
+
 static void finish(struct network *network, uint32_t id, int64_t now_ns)
 {
     struct flow *flow = &network->flows[id];
@@ -316,8 +322,8 @@ static void finish(struct network *network, uint32_t id, int64_t now_ns)
         .flow = id,
         .layers = flow->layers,
         .stopped = flow->stopped,
-        .writes = mul_u64(plan->writes_per_unit, flow->units) * flow->layers / plan->layers,
-        .bytes = mul_u64(plan->bytes_per_unit, flow->units) * flow->layers / plan->layers,
+        .writes = whole_layers(plan->writes_per_unit, flow, plan, flow->layers),
+        .bytes = whole_layers(plan->bytes_per_unit, flow, plan, flow->layers),
         .landed_ns = now_ns,
         .confirmed_ns = now_ns,
     };
@@ -366,6 +372,8 @@ static void forget_done(struct network *network, uint32_t id)
         if (network->done[i].flow != id)
             network->done[kept++] = network->done[i];
     network->done_count = kept;
+    if (network->done_first == network->done_count)
+        network->done_first = network->done_count = 0;
 }
 
 void network_kill(struct network *network, int64_t now_ns, uint32_t id)
@@ -380,8 +388,8 @@ void network_kill(struct network *network, int64_t now_ns, uint32_t id)
         flow_sync(flow, now_ns, network->per_layer);
         uint64_t layers = flow->layer == 0 ? 0 : min_u64(flow->served / flow->layer, flow->layers);
         const struct transfer_plan *plan = network->routes[flow->route].plan;
-        uint64_t writes = mul_u64(plan->writes_per_unit, flow->units) * layers / plan->layers;
-        book(network, flow, min_u64(flow->served / MICRO, plan->bytes_per_unit * flow->units), writes);
+        uint64_t writes = whole_layers(plan->writes_per_unit, flow, plan, layers);
+        book(network, flow, min_u64(flow->served / MICRO, mul_u64(plan->bytes_per_unit, flow->units)), writes);
         detach(network, id);
         rerate_around(network, flow, now_ns);
     }

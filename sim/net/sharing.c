@@ -103,6 +103,13 @@ void sharing_fill(struct network *network)
         if (!flow->stalled)
             rising[count++] = network->component[i];
     }
+    if (count == 1) {
+        /* The usual case, and what the filling below comes to: its busiest resource is full at LEVEL_ONE. */
+        struct flow *flow = &network->flows[rising[0]];
+        bool satisfied = flow->state == FLOW_CAUGHT_UP && flow->demand_level <= LEVEL_ONE;
+        flow->next_rate = satisfied ? flow->demand : network->routes[flow->route].full_rate;
+        return;
+    }
     set_weights(network, count);
     while (count > 0) {
         uint32_t level = full_level(network);

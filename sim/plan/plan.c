@@ -1,0 +1,241 @@
+/* See plan.h. The order of the search: waves of candidates, best promise first, and what a wave leaves to the next. */
+#include "sim/plan/plan.h"
+
+#include "base/arith.h"
+#include "sim/plan/plan_internal.h"
+#include "sim/workers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Candidates searched together. Fixed, so that what is left out does not depend on the machine. */
+#define WAVE 4
+
+/* Bounds leave out queueing, but a batch at its mean context or a step filled to the brim may do a little better than
+ * computed: a candidate is left out only when its bound, with this on top, does not reach the best. */
+#define BOUND_SLACK_PERMILLE 150
+
+#define DEMAND_SAMPLE 1000
+
+struct wave {
+    struct plan *plan;
+    uint32_t first;
+    uint32_t seeds;
+};
+
+static void wave_job(void *context, uint32_t job)
+{
+    struct wave *wave = context;
+    struct plan_candidate *item = &wave->plan->result->items[wave->first + job / wave->seeds];
+    plan_search_seed(wave->plan, item, job % wave->seeds);
+    progress_add(wave->plan->options->progress, 1);
+}
+
+/* Searches candidates [first, first + count). False when interrupted or failed; complete ones are concluded all the same. */
+static bool search_wave(struct plan *plan, uint32_t first, uint32_t count)
+{
+    struct wave wave = {.plan = plan, .first = first, .seeds = plan->scenario->plan.seeds};
+    bool whole = workers_run(plan->options->threads, count * wave.seeds, wave_job, &wave);
+    for (uint32_t i = first; i < first + count; i++) {
+        struct plan_candidate *item = &plan->result->items[i];
+        bool done = true;
+        for (uint32_t s = 0; s < wave.seeds; s++)
+            done &= item->seed_done[s];
+        if (done)
+            plan_conclude(plan, item);
+        whole &= done;
+    }
+    return whole;
+}
+
+static int by_promise(const void *left, const void *right)
+{
+    const struct plan_candidate *a = left;
+    const struct plan_candidate *b = right;
+    if (plan_better(a->candidate.bound_micro_per_s, &a->candidate, b->candidate.bound_micro_per_s, &b->candidate))
+        return -1;
+    if (plan_better(b->candidate.bound_micro_per_s, &b->candidate, a->candidate.bound_micro_per_s, &a->candidate))
+        return 1;
+    return strcmp(a->candidate.label, b->candidate.label);
+}
+
+static int by_price(const void *left, const void *right)
+{
+    const struct candidate *a = &((const struct plan_candidate *)left)->candidate;
+    const struct candidate *b = &((const struct plan_candidate *)right)->candidate;
+    uint64_t cost_a = a->usd_micros_per_hour > 0 ? a->usd_micros_per_hour : a->gpus;
+    uint64_t cost_b = b->usd_micros_per_hour > 0 ? b->usd_micros_per_hour : b->gpus;
+    if (cost_a != cost_b)
+        return cost_a < cost_b ? -1 : 1;
+    return by_promise(left, right);
+}
+
+/* Whether a candidate not yet searched may still be the answer. */
+static bool may_win(const struct plan *plan, const struct plan_candidate *item, const struct plan_candidate *best)
+{
+    const struct candidate *candidate = &item->candidate;
+    if (candidate->refusal[0] != '\0' || candidate->bound_micro_per_s == 0)
+        return false;
+    uint64_t promise = candidate->bound_micro_per_s + candidate->bound_micro_per_s / 1000 * BOUND_SLACK_PERMILLE;
+    if (plan->scenario->plan.goal == PLAN_SERVE_RATE) {
+        if (promise < plan->scenario->plan.rate_micro_per_s)
+            return false;
+        /* In order of price: once one serves the rate, only its equals in price can be better. */
+        return best == NULL || candidate->usd_micros_per_hour <= best->candidate.usd_micros_per_hour;
+    }
+    return best == NULL || plan_better(promise, candidate, best->rate_micro_per_s, &best->candidate);
+}
+
+static const struct plan_candidate *best_so_far(const struct plan *plan, uint32_t until)
+{
+    const struct plan_candidate *best = NULL;
+    for (uint32_t i = 0; i < until; i++) {
+        const struct plan_candidate *item = &plan->result->items[i];
+        if (!item->reachable)
+            continue;
+        if (plan->scenario->plan.goal == PLAN_SERVE_RATE &&
+            item->rate_low_micro_per_s < plan->scenario->plan.rate_micro_per_s)
+            continue;
+        if (best == NULL || plan_better(item->rate_micro_per_s, &item->candidate, best->rate_micro_per_s,
+                                        &best->candidate))
+            best = item;
+    }
+    return best;
+}
+
+/* Moves the next candidate worth a search to the end of the searched ones; those passed over are pruned. */
+static bool bring_next(struct plan *plan, uint32_t position, const struct plan_candidate *best)
+{
+    struct plan_result *result = plan->result;
+    for (uint32_t i = position; i < result->count; i++) {
+        if (!may_win(plan, &result->items[i], best)) {
+            result->items[i].pruned = true;
+            continue;
+        }
+        struct plan_candidate chosen = result->items[i];
+        memmove(&result->items[position + 1], &result->items[position], (i - position) * sizeof chosen);
+        result->items[position] = chosen;
+        return true;
+    }
+    return false;
+}
+
+static bool search_disaggregated(struct plan *plan)
+{
+    struct plan_result *result = plan->result;
+    bool serve = plan->scenario->plan.goal == PLAN_SERVE_RATE;
+    qsort(result->items, result->count, sizeof *result->items, serve ? by_price : by_promise);
+    uint32_t position = 0;
+    for (;;) {
+        const struct plan_candidate *best = best_so_far(plan, position);
+        struct plan_candidate held;
+        if (best != NULL) {
+            held = *best; /* the table moves under it */
+            best = &held;
+        }
+        uint32_t count = 0;
+        while (count < WAVE && position + count < result->count && bring_next(plan, position + count, best))
+            count++;
+        if (count == 0)
+            return true;
+        progress_total(plan->options->progress,
+                       (uint64_t)(position + count) * plan->scenario->plan.seeds);
+        if (!search_wave(plan, position, count))
+            return false;
+        position += count;
+    }
+}
+
+static bool search_colocated(struct plan *plan)
+{
+    struct plan_result *result = plan->result;
+    if (!plan->scenario->plan.compare_mixed)
+        return true;
+    const struct plan_candidate *best = best_so_far(plan, result->count);
+    uint32_t machines = best != NULL                            ? best->candidate.machines
+                        : plan->scenario->plan.nodes_max > 0 ? plan->scenario->plan.nodes_max
+                                                                : 1;
+    uint32_t first = result->count;
+    plan_enumerate_colocated(plan, machines);
+    qsort(result->items + first, result->count - first, sizeof *result->items, by_promise);
+    uint32_t count = 0;
+    while (first + count < result->count && result->items[first + count].candidate.refusal[0] == '\0' &&
+           result->items[first + count].candidate.bound_micro_per_s > 0)
+        count++;
+    progress_total(plan->options->progress, (uint64_t)(first + count) * plan->scenario->plan.seeds);
+    return search_wave(plan, first, count);
+}
+
+static bool check_scenario(const struct scenario *scenario, char *error, size_t error_size)
+{
+    if (scenario->load.arrivals == ARRIVAL_CLOSED) {
+        snprintf(error, error_size,
+                 "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "
+                 "a closed loop");
+        return false;
+    }
+    if (scenario->targets.count == 0 && scenario->targets.attainment_permille == 0) {
+        snprintf(error, error_size, "plan needs targets: at least one limit on ttft, tpot, itl or e2e");
+        return false;
+    }
+    if (scenario->plan.seeds < 2 || scenario->plan.seeds > PLAN_SEEDS_MAX || scenario->plan.requests < 100) {
+        snprintf(error, error_size, "plan needs 2 to %d seeds and at least 100 requests a probe", PLAN_SEEDS_MAX);
+        return false;
+    }
+    return true;
+}
+
+static struct deployment_sizes sizes_of(const struct scenario *scenario, const struct trace_file *recorded)
+{
+    struct deployment_sizes sizes = deployment_sizes(&scenario->load);
+    for (uint32_t i = 0; recorded != NULL && i < recorded->count; i++)
+        sizes.request_tokens_max =
+            max_u32(sizes.request_tokens_max, recorded->prompt_tokens[i] + recorded->output_tokens[i]);
+    return sizes;
+}
+
+enum plan_status plan_search(const struct scenario *scenario, const struct trace_file *recorded,
+                             const struct plan_options *options, struct plan_result *result, char *error,
+                             size_t error_size)
+{
+    struct plan *plan = calloc(1, sizeof *plan);
+    CHECK(plan != NULL);
+    *result = (struct plan_result){.best = NO_CANDIDATE, .colocated = NO_CANDIDATE};
+    plan->scenario = scenario;
+    plan->recorded = recorded;
+    plan->options = options;
+    plan->result = result;
+    plan->failure = PLAN_DONE;
+    plan->error = error;
+    plan->error_size = error_size;
+    enum plan_status status = PLAN_REFUSED;
+    if (check_scenario(scenario, error, error_size) &&
+        demand_make(&plan->demand, scenario, recorded, DEMAND_SAMPLE, error, error_size)) {
+        CHECK(pthread_mutex_init(&plan->lock, NULL) == 0);
+        plan->sizes = sizes_of(scenario, recorded);
+        if (plan_enumerate(plan)) {
+            result->interrupted = !(search_disaggregated(plan) && search_colocated(plan));
+            plan_frontier(plan);
+            plan_recommend(plan);
+            status = plan->failure;
+        } else {
+            snprintf(error, error_size, "plan needs a pool with role \"prefill\" and one with role \"decode\" whose "
+                                        "counts fit plan.nodes");
+        }
+        CHECK(pthread_mutex_destroy(&plan->lock) == 0);
+    }
+    demand_free(&plan->demand);
+    plan_space_free(plan);
+    free(plan);
+    return status;
+}
+
+void plan_result_free(struct plan_result *result)
+{
+    for (uint32_t v = 0; v < result->variant_count; v++)
+        free(result->variants[v]);
+    free(result->variants);
+    free(result->items);
+    *result = (struct plan_result){.count = 0};
+}
