@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Virtual time without a single record about a request after which a run with requests in flight is given up. Longer than
- * any deadline or queue that makes sense; nodes that only re-arm timers would go on for ever. */
+/* Virtual time without a single record about a request after which a run with requests in flight is given up. Longer
+ * than any deadline or queue that makes sense; nodes that only re-arm timers would go on for ever. */
 #define SILENCE_MAX_NS (24 * 3600 * NS_PER_S)
 
 /* Virtual time that clean-up may take after the last request has ended: deadlines and fences, many times over. */
@@ -42,16 +42,16 @@ struct run {
     void **memory; /* of the nodes, as allocated */
     uint64_t *pages_held_peak;
     uint64_t feeder;        /* generation of the call that feeds the next arrival */
-    uint64_t answering;     /* closed loop: requests that were drawn and arrive at this instant */
+    uint64_t answering;     /* closed loop: clients that send their next request at this instant */
     int64_t last_record_ns; /* of a record about a request */
-    bool rejected_early;    /* the row callback has seen enough */
+    bool seen_enough;       /* says the row callback */
     bool done;              /* every request has ended */
 };
 
 /* ---- Models ----------------------------------------------------------------------------------------------------- */
 
-bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                     struct run_models *models, char *error, size_t error_size)
+bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice, struct run_models *models,
+                     char *error, size_t error_size)
 {
     *models = (struct run_models){.pool_count = scenario->pool_count};
     for (uint32_t p = 0; p < scenario->pool_count; p++) {
@@ -111,8 +111,8 @@ static void feed(struct sim *sim, void *self, uint64_t generation)
     feed_next(run);
 }
 
-/* Closed loop: a client whose request has ended sends its next one at the same instant, outside of the node in which the
- * end was traced. */
+/* Closed loop: a client whose request has ended sends its next one at the same instant, outside of the node in which
+ * the end was traced. */
 static void answer(struct sim *sim, void *self, uint64_t argument)
 {
     (void)argument;
@@ -134,7 +134,7 @@ static void on_row(void *self, const struct request_row *row, bool met)
 {
     struct run *run = self;
     if (run->options->row != NULL && !run->options->row(run->options->self, row, met)) {
-        run->rejected_early = true;
+        run->seen_enough = true;
         sim_stop(run->sim);
     }
     if (run->load->arrivals == ARRIVAL_CLOSED) {
@@ -276,8 +276,7 @@ static struct deployment_sizes sizes_of(const struct run *run)
     sizes.request_tokens_max = 0;
     sizes.prefix_block_tokens = trace->block_tokens;
     for (uint32_t i = 0; i < trace->count; i++) {
-        sizes.request_tokens_max =
-            max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
+        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
         if (trace->block_tokens != 0)
             sizes.request_blocks_max =
                 max_u32(sizes.request_blocks_max, narrow_u32(trace->block_first[i + 1] - trace->block_first[i]));
@@ -349,10 +348,10 @@ static void no_progress(struct run *run)
 {
     struct run_result *result = run->result;
     result->status = RUN_NO_PROGRESS;
-    int used = snprintf(result->text, sizeof result->text,
-                        "no progress: %" PRIu32 " requests are unfinished at %" PRId64
-                        " ns and nothing more will happen\n",
-                        recorder_live(run->recorder), sim_now_ns(run->sim));
+    int used =
+        snprintf(result->text, sizeof result->text,
+                 "no progress: %" PRIu32 " requests are unfinished at %" PRId64 " ns and nothing more will happen\n",
+                 recorder_live(run->recorder), sim_now_ns(run->sim));
     size_t at = used < 0 ? 0 : (size_t)used;
     for (uint32_t i = 0; i < run->deployment->node_count && at < sizeof result->text; i++) {
         struct node_stats stats = node_stats(run->nodes[i]);
@@ -373,7 +372,7 @@ static bool serve(struct run *run)
     int64_t until_ns = SILENCE_MAX_NS;
     while (!run->done) {
         enum sim_status status = sim_advance(run->sim, until_ns);
-        if (run->rejected_early) {
+        if (run->seen_enough) {
             run->result->status = RUN_STOPPED;
             return false;
         }

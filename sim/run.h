@@ -1,6 +1,6 @@
 /* One simulated run: a scenario, a choice of counts and shardings, a seed, from the first arrival until everything has
- * drained. Nothing is printed or stored here; rows stream to the caller and the rest is in the result. Runs share nothing
- * that is written, so any number may go on at once, one a thread.
+ * drained. Nothing is printed or stored here; rows stream to the caller and the rest is in the result. Runs share
+ * nothing that is written, so any number may go on at once, one a thread.
  */
 #ifndef TANDEM_SIM_RUN_H
 #define TANDEM_SIM_RUN_H
@@ -23,8 +23,8 @@ struct run_models {
 };
 
 /* False with a sentence in `error` when an instance cannot be. */
-bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                     struct run_models *models, char *error, size_t error_size);
+bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice, struct run_models *models,
+                     char *error, size_t error_size);
 void run_models_free(struct run_models *models);
 
 /* Something that goes wrong, or right again, at an instant. Node 0, the front, cannot be killed. */
@@ -50,9 +50,9 @@ struct run_options {
     bool plain;                        /* one step a launch, an event per layer: the slow form that must agree */
     uint32_t check_every;              /* invariants after every so many events of a node; 0: none but at the end */
 
-    const struct run_fault *faults;    /* in any order; must outlive the run */
+    const struct run_fault *faults; /* in any order; must outlive the run */
     uint32_t fault_count;
-    const struct sim_faults *hooks;    /* what happens to messages and writes; NULL: nothing */
+    const struct sim_faults *hooks; /* what happens to messages and writes; NULL: nothing */
 
     void *self;
     /* Any may be NULL. A row is called at the end of each request; false ends the run at once (RUN_STOPPED). */

@@ -1,10 +1,7 @@
 /* Set-up and loop. See sim.h for the order of events. */
 #include "sim/sim_internal.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void step_of_model(const void *model, const struct step_group *groups, uint32_t group_count,
                           struct step_time *time)
@@ -251,8 +248,8 @@ static void handle_pending(struct sim *sim, uint64_t payload)
     }
 }
 
-/* Step boundaries that share an instant are handled in order of node, not of push: repetitions push at other moments than
- * launches of one step do. With shuffled ties the queue's order stands. */
+/* Step boundaries that share an instant are handled in order of node, not of push: repetitions push at other moments
+ * than launches of one step do. With shuffled ties the queue's order stands. */
 static void handle_boundaries(struct sim *sim, int64_t key, uint64_t payload)
 {
     uint32_t count = 0;

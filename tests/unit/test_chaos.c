@@ -1,6 +1,6 @@
-/* Real nodes in a world that goes wrong: instances die and come back, messages and writes are late, clients leave, pools
- * are short. Everything is drawn from the seed, the configuration too. Whatever happens, every request ends, pages are
- * accounted for after every event, and at the end nobody holds anything.
+/* Real nodes in a world that goes wrong: instances die and come back, messages and writes are late, clients leave,
+ * pools are short. Everything is drawn from the seed, the configuration too. Whatever happens, every request ends,
+ * pages are accounted for after every event, and at the end nobody holds anything.
  */
 #include "base/arith.h"
 #include "base/rng.h"
@@ -49,9 +49,8 @@ static uint32_t draw_faults(struct rng *rng, uint32_t nodes, struct run_fault *f
         int64_t at_ns = (int64_t)rng_below(rng, 20 * NS_PER_S);
         faults[count++] = (struct run_fault){.at_ns = at_ns, .kind = FAULT_KILL, .node = node};
         if (rng_chance(rng, 1, 2))
-            faults[count++] = (struct run_fault){.at_ns = at_ns + 1 + (int64_t)rng_below(rng, 8 * NS_PER_S),
-                                                 .kind = FAULT_RESTART,
-                                                 .node = node};
+            faults[count++] = (struct run_fault){
+                .at_ns = at_ns + 1 + (int64_t)rng_below(rng, 8 * NS_PER_S), .kind = FAULT_RESTART, .node = node};
     }
     return count;
 }

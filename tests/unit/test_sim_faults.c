@@ -110,7 +110,8 @@ static void a_killed_node_is_silent_and_missed(void **state)
     world_free(&world);
 }
 
-/* ---- Restart --------------------------------------------------------------------------------------------------------- */
+/* ---- Restart
+ * --------------------------------------------------------------------------------------------------------- */
 
 static void write_to_the_dead(struct probe *probe, const struct event *event)
 {
@@ -151,7 +152,8 @@ static void a_restarted_node_is_another(void **state)
     world_free(&world);
 }
 
-/* ---- Messages -------------------------------------------------------------------------------------------------------- */
+/* ---- Messages
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void send_five(struct probe *probe, const struct event *event)
 {
@@ -203,7 +205,8 @@ static void messages_are_lost_delayed_and_doubled(void **state)
     world_free(&world);
 }
 
-/* ---- Writes ---------------------------------------------------------------------------------------------------------- */
+/* ---- Writes
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void write_one(struct probe *probe, const struct event *event)
 {
