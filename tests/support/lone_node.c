@@ -126,7 +126,9 @@ static void op_launch_end(struct runtime *rt, uint32_t ticket)
 static void op_write_post(struct runtime *rt, const struct paged_write *write)
 {
     struct lone_node *lone = lone_of(rt);
-    assert_true(++lone->writes <= rt->limits.writes_in_flight);
+    assert_true(write->ticket < LONE_WRITES && !lone->posted[write->ticket]);
+    lone->posted[write->ticket] = true;
+    lone->writes++;
     say(lone, "write t%" PRIu32 " n%" PRIu32 " r%" PRIu32 " e%" PRIu32 " 0x%08" PRIx32 " units %" PRIu32 "+%" PRIu32,
         write->ticket, write->destination, write->request, write->epoch, write->immediate, write->unit_first,
         write->unit_count);
@@ -243,7 +245,7 @@ void lone_make(struct lone_node *lone, const struct node_config *config)
     memset(lone, 0, sizeof *lone);
     lone->runtime.ops = &lone_ops;
     lone->runtime.node = config->node;
-    lone->runtime.limits = (struct runtime_limits){.writes_in_flight = 8, .message_bytes = MESSAGE_BYTES_MAX};
+    lone->runtime.limits = (struct runtime_limits){.writes_in_flight = LONE_WRITES, .message_bytes = MESSAGE_BYTES_MAX};
     size_t size = node_size(config, &lone->runtime.limits);
     lone->memory = aligned_alloc(64, size);
     assert_non_null(lone->memory);
@@ -284,9 +286,19 @@ void lone_steps_done(struct lone_node *lone, uint64_t steps)
 
 void lone_write_done(struct lone_node *lone, uint32_t ticket, enum write_status status)
 {
-    assert_true(lone->writes > 0);
+    assert_true(ticket < LONE_WRITES && lone->posted[ticket]);
+    lone->posted[ticket] = false;
     lone->writes--;
     lone_event(lone, &(struct event){.kind = EVENT_WRITE_DONE, .id = ticket, .status = (uint16_t)status});
+}
+
+void lone_all_written(struct lone_node *lone)
+{
+    bool posted[LONE_WRITES];
+    memcpy(posted, lone->posted, sizeof posted);
+    for (uint32_t ticket = 0; ticket < LONE_WRITES; ticket++)
+        if (posted[ticket])
+            lone_write_done(lone, ticket, WRITE_OK);
 }
 
 void lone_immediate(struct lone_node *lone, uint32_t immediate, uint64_t count)

@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #define LONE_TEXT_BYTES 65536
+#define LONE_WRITES 8 /* in flight */
 
 struct lone_node {
     struct runtime runtime; /* first: an operation gets a pointer to it */
@@ -33,8 +34,9 @@ struct lone_node {
     bool inside;     /* the node is handling an event: the only time it may call */
     uint32_t launch; /* ticket of the launch in progress */
     bool launched;
-    uint32_t repeat_max; /* of the last launch */
-    uint32_t writes;     /* tickets posted and not yet answered */
+    uint32_t repeat_max;      /* of the last launch */
+    bool posted[LONE_WRITES]; /* by ticket: not yet answered */
+    uint32_t writes;          /* of those, how many */
     size_t used;
     char text[LONE_TEXT_BYTES]; /* lines since the last assert_calls() */
 };
@@ -50,6 +52,7 @@ void lone_message(struct lone_node *lone, uint32_t source, const struct message 
 /* Shorter ways to say the usual events. */
 void lone_steps_done(struct lone_node *lone, uint64_t steps); /* of the launch in progress */
 void lone_write_done(struct lone_node *lone, uint32_t ticket, enum write_status status);
+void lone_all_written(struct lone_node *lone); /* every write now in flight is done and well */
 void lone_immediate(struct lone_node *lone, uint32_t immediate, uint64_t count);
 void lone_timer(struct lone_node *lone, uint32_t slot);
 void lone_peer_lost(struct lone_node *lone, uint32_t peer, enum peer_status status, uint32_t incarnation);
