@@ -26,7 +26,7 @@
 /* ---- Events ---------------------------------------------------------------------------------------------------- */
 
 enum event_kind {
-    EVENT_START = 1,      /* first event of every node */
+    EVENT_START = 1,      /* first event of every node. count: its incarnation, 0 unless it replaces one that was lost */
     EVENT_ARRIVAL = 2,    /* front only. status: enum arrival_status; data: struct request_spec */
     EVENT_TIMER = 3,      /* id: slot */
     EVENT_STEPS_DONE = 4, /* id: launch ticket; count: steps completed (at least 1 unless status is an error) */
@@ -34,7 +34,7 @@ enum event_kind {
                              has completed at the sender with delivery semantics */
     EVENT_IMMEDIATE = 6,  /* id: immediate; count: writes counted, as expected */
     EVENT_MESSAGE = 7,    /* id: source node; data, count: the bytes */
-    EVENT_PEER_LOST = 8,  /* id: node; status: enum peer_status */
+    EVENT_PEER_LOST = 8,  /* id: node; status: enum peer_status; count: the incarnation that is lost */
     EVENT_STOP = 9,       /* no more arrivals; finish what is here */
 };
 

@@ -88,14 +88,11 @@ static struct measured simulate_stored(struct scenario *scenario, const struct t
         };
         int64_t run;
         int64_t start_ns = monotonic_ns();
-        measured.complete = stored_run(&what, &run, &error) == RUN_COMPLETE;
+        struct run_summary summary;
+        measured.complete = stored_run(&what, &run, &summary, &error) == RUN_COMPLETE;
         measured.wall_ns = monotonic_ns() - start_ns;
-        measured.requests = requests;
-        struct run_report report;
-        if (measured.complete && results_run_read(store, run, &report, &error)) {
-            measured.events = report.event_count;
-            run_report_free(&report);
-        }
+        measured.requests = summary.arrived;
+        measured.events = summary.event_count;
         results_close(store, &error);
     }
     unlink(path);

@@ -174,7 +174,7 @@ static int64_t report_run_of(const struct keeper *keeper, const struct plan_cand
         .param_count = sizeof params / sizeof *params,
     };
     int64_t run = 0;
-    enum run_status status = stored_run(&what, &run, error);
+    enum run_status status = stored_run(&what, &run, NULL, error);
     free(identified);
     return status == RUN_COMPLETE ? run : 0;
 }

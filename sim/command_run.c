@@ -64,7 +64,7 @@ static void run_variant(void *context, uint32_t index)
         .param_count = (uint32_t)variant->override_count,
         .lock = sweep->count > 1 ? &sweep->lock : NULL,
     };
-    variant->status = stored_run(&what, &variant->run, &variant->error);
+    variant->status = stored_run(&what, &variant->run, NULL, &variant->error);
     progress_add(sweep->progress, 1);
 }
 

@@ -222,7 +222,7 @@ static void handle_pending(struct sim *sim, uint64_t payload)
     struct sim_node *node = &sim->nodes[(uint32_t)(payload >> 8) & 0xffff];
     switch ((enum pending_kind)(payload & 0xff)) {
     case PENDING_START:
-        sim_hand_over(sim, node, &(struct event){.kind = EVENT_START});
+        sim_hand_over(sim, node, &(struct event){.kind = EVENT_START, .count = node->incarnation});
         break;
     case PENDING_TIMER:
         node->timer[aux] = HANDLE_NONE;
@@ -241,7 +241,10 @@ static void handle_pending(struct sim *sim, uint64_t payload)
         run_call(sim, index);
         break;
     case PENDING_LOST:
-        sim_hand_over(sim, node, &(struct event){.kind = EVENT_PEER_LOST, .status = (uint16_t)aux, .id = index});
+        sim_hand_over(sim, node, &(struct event){.kind = EVENT_PEER_LOST,
+                                                .status = (uint16_t)aux,
+                                                .id = index & 0xffff,
+                                                .count = index >> 16});
         break;
     case PENDING_STEPS:
         CHECK(false); /* handled apart */

@@ -32,7 +32,7 @@ enum pending_kind {
     PENDING_LANDED = 5,     /* index: write */
     PENDING_WRITE_DONE = 6, /* index: write */
     PENDING_CALL = 7,       /* index: call */
-    PENDING_LOST = 8,       /* aux: enum peer_status; index: peer */
+    PENDING_LOST = 8,       /* aux: enum peer_status; index: peer, and its incarnation << 16 */
 };
 
 static inline uint64_t pending_pack(enum pending_kind kind, uint32_t node, uint32_t aux, uint32_t index)

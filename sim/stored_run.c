@@ -142,7 +142,8 @@ static enum run_status finish(const struct stored_run *what, const struct run_re
     return result->status;
 }
 
-enum run_status stored_run(const struct stored_run *what, int64_t *run, struct user_error *error)
+enum run_status stored_run(const struct stored_run *what, int64_t *run, struct run_summary *summary,
+                           struct user_error *error)
 {
     bool streams = what->lock == NULL;
     struct stream stream = {.store = streams ? what->store : NULL, .error = error};
@@ -170,6 +171,8 @@ enum run_status stored_run(const struct stored_run *what, int64_t *run, struct u
     enum run_status status = *run == 0 ? RUN_REFUSED : finish(what, &result, took_ns, error);
     if (!streams)
         CHECK(pthread_mutex_unlock(what->lock) == 0);
+    if (summary != NULL)
+        *summary = result.summary;
     stream_free(&stream);
     run_result_free(&result);
     return status;

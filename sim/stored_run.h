@@ -24,9 +24,10 @@ struct stored_run {
                               rows stream to the store, and memory does not grow with the number of requests */
 };
 
-/* Runs and stores. *run is the stored run's id. The status is the simulation's; on RUN_REFUSED, and when storing fails or an
+/* Runs and stores. *run is the stored run's id; *summary, where it is not NULL, is filled from the run itself. The status is the simulation's; on RUN_REFUSED, and when storing fails or an
  * interrupt is requested (RUN_STOPPED), nothing is stored and `error` says why. */
-enum run_status stored_run(const struct stored_run *what, int64_t *run, struct user_error *error);
+enum run_status stored_run(const struct stored_run *what, int64_t *run, struct run_summary *summary,
+                           struct user_error *error);
 
 /* The trace that a scenario's load names, or NULL with error->set false when it names none. The caller frees. */
 struct trace_file *scenario_trace(const struct scenario *scenario, struct user_error *error);

@@ -1,5 +1,5 @@
-/* A resolved scenario: what the Lua file says, checked, in plain numbers. Everything behind it (planner, simulator, real
- * runtime, results) reads this and never Lua. Units are in the names; shares are in permille.
+/* A resolved scenario: what the Lua file says, checked, in plain numbers. Everything behind it (planner, simulator,
+ * real runtime, results) reads this and never Lua. Units are in the names; shares are in permille.
  */
 #ifndef TANDEM_HOST_SCENARIO_H
 #define TANDEM_HOST_SCENARIO_H

@@ -81,8 +81,7 @@ struct device_model {
     struct operator operators[OPERATORS_MAX];
 
     struct token_curve curves[DRIVERS];
-    struct token_curve decode_group; /* tokens + sequences + decode: what a decode step costs a group by its batch */
-    struct token_curve before;       /* of curves[DRIVER_TOKENS], the part before a layer's transfer may start */
+    struct token_curve before; /* of curves[DRIVER_TOKENS], the part before a layer's transfer may start */
     struct token_curve bounds[DRIVERS][SHARES];
     int64_t line_ns[LINE_ROWS][LINE_COLUMNS];
 };
@@ -231,7 +230,7 @@ static void add_operators(struct device_model *model, const struct architecture 
                                      .count = p.pipeline,
                                      .n = kv_ranks(&p) <= model->device.gpus_per_node ? 1.0 : 0.0,
                                      .k = 2.0 * a->hidden / p.tensor});
-    add_gemm(model, "LM head", DRIVER_SEQUENCES, 1, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
+    add_gemm(model, "LM head", DRIVER_SEQUENCES, p.pipeline, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
 }
 
 static struct operator_time operator_evaluate(const struct device_model *model, const struct operator* o, double tokens)
@@ -295,9 +294,6 @@ static void curves_make(struct device_model *model)
     for (uint32_t d = 0; d < DRIVERS; d++)
         curve_smooth(&model->curves[d]);
     curve_smooth(&model->before);
-    for (uint32_t i = 0; i < TOKEN_CURVE_KNOTS; i++)
-        model->decode_group.ns[i] = model->curves[DRIVER_TOKENS].ns[i] + model->curves[DRIVER_SEQUENCES].ns[i] +
-                                    model->curves[DRIVER_DECODE].ns[i];
 }
 
 static uint64_t line_context(uint32_t column)
@@ -318,17 +314,34 @@ static double decode_attention_ns(const struct device_model *model, double seque
     return ns;
 }
 
+/* No longer sequence is measured than this, nor served. */
+#define LENGTH_MAX 131072
+
+/* Long sequences are read less efficiently than many short ones of the same sum, so measured times may fall as the
+ * batch grows at the same context. Among batches that are served the longest time so far is carried on; batches whose
+ * sequences would be longer than any take the time of the smallest batch that is served. */
+static void lines_smooth(struct device_model *model, uint32_t column)
+{
+    uint32_t served = 1;
+    while (served + 1 < LINE_ROWS && knot_value(served, LINE_BITS) * LENGTH_MAX < line_context(column))
+        served++;
+    for (uint32_t row = served + 1; row < LINE_ROWS; row++)
+        model->line_ns[row][column] = max_i64(model->line_ns[row][column], model->line_ns[row - 1][column]);
+    for (uint32_t row = served; row-- > 1;)
+        model->line_ns[row][column] = min_i64(model->line_ns[row][column], model->line_ns[row + 1][column]);
+}
+
 static void lines_make(struct device_model *model)
 {
-    for (uint32_t row = 1; row < LINE_ROWS; row++) {
-        double sequences = (double)knot_value(row, LINE_BITS);
-        for (uint32_t column = 0; column < LINE_COLUMNS; column++) {
-            int64_t ns = round_ns(decode_attention_ns(model, sequences, (double)line_context(column)));
-            ns = max_i64(ns, model->line_ns[row - 1][column]);
-            if (column > 0)
-                ns = max_i64(ns, model->line_ns[row][column - 1]);
-            model->line_ns[row][column] = ns;
+    for (uint32_t column = 0; column < LINE_COLUMNS; column++) {
+        for (uint32_t row = 1; row < LINE_ROWS; row++) {
+            double sequences = (double)knot_value(row, LINE_BITS);
+            model->line_ns[row][column] = round_ns(decode_attention_ns(model, sequences, (double)line_context(column)));
         }
+        lines_smooth(model, column);
+        /* A maximum of two columns that do not decrease over rows does not either. */
+        for (uint32_t row = 1; column > 0 && row < LINE_ROWS; row++)
+            model->line_ns[row][column] = max_i64(model->line_ns[row][column], model->line_ns[row][column - 1]);
     }
 }
 
@@ -433,7 +446,9 @@ int64_t device_decode_fixed_ns(const struct device_model *model, const struct st
         most = max_u64(most, groups[g].decode_sequences);
         shared += groups[g].decode_sequences;
     }
-    int64_t ns = HOST_NS + token_curve_ns(&model->decode_group, most);
+    int64_t ns = HOST_NS + token_curve_ns(&model->curves[DRIVER_TOKENS], most) +
+                 token_curve_ns(&model->curves[DRIVER_SEQUENCES], most) +
+                 token_curve_ns(&model->curves[DRIVER_DECODE], most);
     if (model->experts_shared)
         ns += token_curve_ns(&model->curves[DRIVER_SHARED], shared);
     return ns;
@@ -444,7 +459,7 @@ static int64_t line_column_ns(const struct device_model *model, const struct kno
 {
     int64_t low = model->line_ns[row->index][column];
     int64_t high = model->line_ns[row->index + 1][column];
-    return low + (int64_t)mul_div_floor_u64((uint64_t)(high - low), row->above, UINT64_C(1) << row->shift);
+    return knot_between(row, low, high);
 }
 
 void device_decode_line(const struct device_model *model, uint32_t decode_sequences, uint64_t decode_context,

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-const struct grid_axis axis_gemm_m = {.count = 11, .nodes = {0, 4, 6, 7, 8, 9, 10, 11, 12, 13, 15}};
-const struct grid_axis axis_gemm_n = {.count = 4, .nodes = {8, 10, 12, 14}};
-const struct grid_axis axis_gemm_k = {.count = 4, .nodes = {8, 10, 12, 14}};
+const struct grid_axis axis_gemm_m = {.count = 9, .nodes = {0, 4, 6, 7, 8, 9, 10, 12, 14}};
+const struct grid_axis axis_gemm_n = {.count = 6, .nodes = {8, 10, 11, 12, 13, 14}};
+const struct grid_axis axis_gemm_k = {.count = 6, .nodes = {8, 10, 11, 12, 13, 14}};
 const struct grid_axis axis_moe_rows = {.count = 10, .nodes = {-5, -3, -2, -1, 0, 1, 3, 5, 7, 9}};
 const struct grid_axis axis_moe_width = {.count = 6, .nodes = {7, 8, 9, 10, 11, 13}};
 const struct grid_axis axis_moe_experts = {.count = 6, .nodes = {1, 3, 5, 7, 8, 9}};

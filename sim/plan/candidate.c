@@ -210,6 +210,8 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     const struct device_model *model = candidate->models.pool[index];
     uint32_t groups = deployment->configs[node].group_count;
     uint64_t prompts_ns = pool->role == ROLE_DECODE ? 0 : prefill_ns(model, pool, groups, demand);
+    if (pool->role != ROLE_DECODE)
+        candidate->prompt_ns = prompts_ns / demand->count;
     uint64_t tokens_ns = 0;
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {

@@ -48,6 +48,7 @@ struct candidate {
     char label[160];    /* "2P3D TP8/DP8 EP8": with the hardware where pools differ in it */
     char sharding[96];  /* "TP8/DP8 EP8" */
     char refusal[256];  /* why it cannot run; empty: it can */
+    uint64_t prompt_ns; /* mean device time of one prompt on an instance of the prefill (or mixed) pool */
     uint64_t bound_micro_per_s;
     enum bound bound_by; /* which of the bounds is the least */
 };

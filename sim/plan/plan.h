@@ -2,8 +2,9 @@
  *
  * Candidates are ordered by what their bounds promise for the money and searched in waves; a candidate whose bound cannot
  * beat what another has been shown to serve is left out and said to be. For each candidate and seed the highest rate that
- * meets the targets is bracketed by simulation; the mean over seeds and its 95 % confidence interval are reported. The
- * answer does not depend on the number of threads.
+ * meets the targets is bracketed by simulation; the mean over seeds and its 95 % confidence interval are reported. One that
+ * falls far behind the best under its first seed is not given the others. The answer does not depend on the number of
+ * threads.
  */
 #ifndef TANDEM_SIM_PLAN_PLAN_H
 #define TANDEM_SIM_PLAN_PLAN_H
@@ -18,7 +19,7 @@
 struct plan_candidate {
     struct candidate candidate;
     bool searched;
-    bool pruned;      /* not searched: its bound cannot beat the best */
+    uint32_t seeds;   /* that it was given */
     bool reachable;   /* some rate meets the targets */
     bool seed_done[PLAN_SEEDS_MAX]; /* false for all that an interrupt or a failure cut off */
     uint64_t seed_micro_per_s[PLAN_SEEDS_MAX]; /* highest rate that met the targets, by seed */

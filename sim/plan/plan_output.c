@@ -39,6 +39,7 @@ static void candidate_columns(struct table *table, bool mixed)
     table_column(table, "tpot_ms", "TPOT ms");
     table_column(table, "prefill_percent", "P %");
     table_column(table, "decode_percent", "D %");
+    table_column(table, "kv_peak_percent", "KV %");
     table_column(table, "saturation_percent", "of max %");
     table_column(table, "usd_per_mtok", "$/Mtok");
     table_column(table, "bound_by", "bound by");
@@ -53,13 +54,19 @@ static void add_candidate(struct table *table, const struct scenario *scenario, 
     table_integer(table, candidate->machines);
     table_integer(table, candidate->gpus);
     table_fixed(table, fixed_round((int64_t)item->rate_micro_per_s, 6, 2), 2);
-    table_fixed(table, fixed_round((int64_t)item->rate_low_micro_per_s, 6, 2), 2);
-    table_fixed(table, fixed_round((int64_t)item->rate_high_micro_per_s, 6, 2), 2);
+    if (item->seeds > 1) {
+        table_fixed(table, fixed_round((int64_t)item->rate_low_micro_per_s, 6, 2), 2);
+        table_fixed(table, fixed_round((int64_t)item->rate_high_micro_per_s, 6, 2), 2);
+    } else {
+        table_none(table);
+        table_none(table);
+    }
     table_fixed(table, fixed_round((int64_t)per_gpu(item->rate_micro_per_s, candidate), 6, 3), 3);
     table_fixed(table, fixed_round(at_target(scenario, probe, TARGET_TTFT), 6, 0), 0);
     table_fixed(table, fixed_round(at_target(scenario, probe, TARGET_TPOT), 6, 1), 1);
     table_fixed(table, fixed_round(probe->prefill_busy, 1, 0), 0);
     table_fixed(table, fixed_round(probe->decode_busy, 1, 0), 0);
+    table_fixed(table, fixed_round(probe->kv_peak, 1, 0), 0);
     if (item->saturation_permille > 0)
         table_fixed(table, fixed_round(item->saturation_permille, 1, 0), 0);
     else
@@ -76,12 +83,8 @@ static void print_candidates(const struct scenario *scenario, const struct plan_
 {
     struct table *table = table_new(NULL);
     candidate_columns(table, mixed);
-    /* The best first; the others in the order of the search. */
-    uint32_t first = mixed ? result->colocated : result->best;
-    if (first != NO_CANDIDATE)
-        add_candidate(table, scenario, &result->items[first]);
     for (uint32_t i = 0; i < result->count; i++)
-        if (i != first && result->items[i].searched && result->items[i].candidate.mixed == mixed)
+        if (result->items[i].searched && result->items[i].candidate.mixed == mixed)
             add_candidate(table, scenario, &result->items[i]);
     output_table(output, table);
     table_free(table);
@@ -155,8 +158,9 @@ void plan_print(const struct scenario *scenario, const struct plan_result *resul
     bool markdown = output->format == OUTPUT_MARKDOWN;
     fprintf(file, "%s%s\n\n", markdown ? "## " : "", scenario->question[0] != '\0' ? scenario->question : scenario->name);
     print_targets(scenario, file);
-    fprintf(file, "Rates are means over %" PRIu32 " seeds with their 95 %% interval; latencies are those at the rate of "
-                  "the least favourable seed, at the target's percentile.\n\n",
+    fprintf(file, "Rates are means over %" PRIu32 " seeds with their 95 %% interval; a candidate far "
+                  "behind the best has one seed and no interval. Latencies are those at the rate of the least favourable "
+                  "seed, at the target's percentile.\n\n",
             scenario->plan.seeds);
     print_candidates(scenario, result, false, output);
     fprintf(file, "\n");
@@ -196,6 +200,7 @@ static json_t *candidate_json(const struct scenario *scenario, const struct plan
     json_object_set_new(json, "nodes", json_integer(candidate->machines));
     json_object_set_new(json, "gpus", json_integer(candidate->gpus));
     json_object_set_new(json, "max_rate_per_s", micro(item->rate_micro_per_s));
+    json_object_set_new(json, "seeds", json_integer(item->seeds));
     json_object_set_new(json, "rate_low_per_s", micro(item->rate_low_micro_per_s));
     json_object_set_new(json, "rate_high_per_s", micro(item->rate_high_micro_per_s));
     json_object_set_new(json, "goodput_per_gpu_per_s", micro(per_gpu(item->rate_micro_per_s, candidate)));
@@ -205,6 +210,7 @@ static json_t *candidate_json(const struct scenario *scenario, const struct plan
     json_object_set_new(json, "tpot_ms", milliseconds(at_target(scenario, probe, TARGET_TPOT)));
     json_object_set_new(json, "prefill_utilization", json_fixed(probe->prefill_busy, 3));
     json_object_set_new(json, "decode_utilization", json_fixed(probe->decode_busy, 3));
+    json_object_set_new(json, "kv_peak", json_fixed(probe->kv_peak, 3));
     json_object_set_new(json, "usd_per_mtok",
                         item->usd_micros_per_mtok > 0 ? micro(item->usd_micros_per_mtok) : json_null());
     json_object_set_new(json, "saturation", json_fixed(item->saturation_permille, 3));

@@ -30,8 +30,11 @@ struct transfer_plan *plan_straight(uint32_t ranks, uint16_t layers, uint16_t pl
     plan->layers = layers;
     plan->pair_count = ranks;
     for (uint32_t i = 0; i < ranks; i++)
-        plan->pairs[i] = (struct transfer_pair){.source_rank = (uint16_t)i, .destination_rank = (uint16_t)i,
-                                                .layer_count = layers, .runs = 1, .run_bytes = run_bytes};
+        plan->pairs[i] = (struct transfer_pair){.source_rank = (uint16_t)i,
+                                                .destination_rank = (uint16_t)i,
+                                                .layer_count = layers,
+                                                .runs = 1,
+                                                .run_bytes = run_bytes};
     plan->writes_per_unit = (uint64_t)ranks * layers * planes;
     plan->bytes_per_unit = plan->writes_per_unit * run_bytes;
     return plan;

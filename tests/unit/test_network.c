@@ -1,5 +1,5 @@
-/* The network against known answers: the measured write table, sharing worked by hand, queueing formulas. Random traffic
- * is in test_network_swarm.c. */
+/* The network against known answers: the measured write table, sharing worked by hand, queueing formulas. Random
+ * traffic is in test_network_swarm.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,10 +19,18 @@
 /* ---- Machines and plans ------------------------------------------------------------------------------------------ */
 
 /* ConnectX-7 and EFA as fitted to Table 2 of arXiv 2510.27656; a window deep enough not to bind. */
-static const struct nic connectx7 = {.base_ns = 11200, .bytes_per_s = 46800000000, .gap_ps = 86000,
-                                     .knee_permille = 1750, .posting_ps = 86000, .queue_depth = 512};
-static const struct nic efa = {.base_ns = 32200, .bytes_per_s = 43300000000, .gap_ps = 474000,
-                               .knee_permille = 8000, .posting_ps = 474000, .queue_depth = 512};
+static const struct nic connectx7 = {.base_ns = 11200,
+                                     .bytes_per_s = 46800000000,
+                                     .gap_ps = 86000,
+                                     .knee_permille = 1750,
+                                     .posting_ps = 86000,
+                                     .queue_depth = 512};
+static const struct nic efa = {.base_ns = 32200,
+                               .bytes_per_s = 43300000000,
+                               .gap_ps = 474000,
+                               .knee_permille = 8000,
+                               .posting_ps = 474000,
+                               .queue_depth = 512};
 
 /* The next finished flow, whenever that is; *last_byte_ns is when its last byte left. */
 static struct flow_done next_done(struct network *network, int64_t *last_byte_ns)
@@ -169,8 +177,8 @@ static void completion_is_dated(void **state)
     int64_t last_ns;
 
     /* 16 writes of 100 KB over two NICs: 800 us; a tail of two writes and 3000 bytes adds 3 us. */
-    struct flow_spec spec = {.source = 0, .destination = 1, .plan = plan, .units = 1, .tail_writes = 2,
-                             .tail_bytes = 3000, .owner = 77};
+    struct flow_spec spec = {
+        .source = 0, .destination = 1, .plan = plan, .units = 1, .tail_writes = 2, .tail_bytes = 3000, .owner = 77};
     network_start(network, 5000, &spec);
     struct flow_done done = next_done(network, &last_ns);
     assert_int_equal(last_ns, 5000 + 800000 + 3000);
@@ -192,8 +200,12 @@ static void completion_is_dated(void **state)
     assert_int_equal(network_node_totals(network, 0).transmit_busy_ns, 800000);
 
     /* Only a tail, at its gate. */
-    spec = (struct flow_spec){.destination = 1, .plan = plan, .tail_writes = 1, .tail_bytes = 2000,
-                              .gate_first_ns = 1000, .gate_layer_ns = 500};
+    spec = (struct flow_spec){.destination = 1,
+                              .plan = plan,
+                              .tail_writes = 1,
+                              .tail_bytes = 2000,
+                              .gate_first_ns = 1000,
+                              .gate_layer_ns = 500};
     network_start(network, 0, &spec);
     done = next_done(network, &last_ns);
     assert_int_equal(last_ns, 1000 + 3 * 500 + 2000);
@@ -253,9 +265,9 @@ static void equal_flows_share_exactly(void **state)
     hand_free(&hand);
 }
 
-/* Three transfers of 4 s each at 0, 1 and 2 s over one receiver. A sends 1 s alone, 0.5 of two, then a third: 2.5 s left
- * at 2 s take 7.5 s. B has then 1 s left of two: 2 s more. C the last 0.5 alone. The link is never idle: 12 s for 12 s of
- * work. Shares fixed at the start would have A end at 4, B at 9 and C at 14. */
+/* Three transfers of 4 s each at 0, 1 and 2 s over one receiver. A sends 1 s alone, 0.5 of two, then a third: 2.5 s
+ * left at 2 s take 7.5 s. B has then 1 s left of two: 2 s more. C the last 0.5 alone. The link is never idle: 12 s for
+ * 12 s of work. Shares fixed at the start would have A end at 4, B at 9 and C at 14. */
 static void starts_and_ends_re_rate(void **state)
 {
     (void)state;
@@ -271,8 +283,8 @@ static void starts_and_ends_re_rate(void **state)
     hand_free(&hand);
 }
 
-/* Senders 0, 1, 2 to receiver 3 get a third each; sender 0's transfer to 4 takes the two thirds that this leaves. When it
- * ends (0.9 s), nothing changes for the others, whose receiver is full. */
+/* Senders 0, 1, 2 to receiver 3 get a third each; sender 0's transfer to 4 takes the two thirds that this leaves. When
+ * it ends (0.9 s), nothing changes for the others, whose receiver is full. */
 static void what_a_bottleneck_leaves_is_used(void **state)
 {
     (void)state;
@@ -295,7 +307,8 @@ static void demand_caps_leave_the_rest(void **state)
     (void)state;
     struct hand hand = hand_make(4);
     struct transfer_plan *layered = plan_straight(1, 10, 1, 100000000);
-    struct flow_spec gated = {.destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 9};
+    struct flow_spec gated = {
+        .destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 9};
     network_start(hand.network, 0, &gated);
     hand_start(&hand, 0, 0, 2, 1000, 1);
     hand_start(&hand, 0, 0, 3, 1000, 2);
@@ -314,7 +327,8 @@ static void a_backlog_takes_all_until_it_has_caught_up(void **state)
     (void)state;
     struct hand hand = hand_make(4);
     struct transfer_plan *layered = plan_straight(1, 10, 1, 100000000);
-    struct flow_spec gated = {.destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 99};
+    struct flow_spec gated = {
+        .destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 99};
     network_start(hand.network, 0, &gated);
     for (uint64_t i = 0; i < 9; i++)
         hand_start(&hand, 0, 0, 2, 200, i);
@@ -341,8 +355,8 @@ static void hides_behind_compute(void **state)
     for (int form = 0; form < 2; form++) {
         struct network *network = network_of(&hardware, 2, 2, form == 1);
         for (int64_t layer_ns = 300000; layer_ns <= 700000; layer_ns += 50000) {
-            struct flow_spec spec = {.destination = 1, .plan = plan, .units = 10, .gate_first_ns = 1000000,
-                                     .gate_layer_ns = layer_ns};
+            struct flow_spec spec = {
+                .destination = 1, .plan = plan, .units = 10, .gate_first_ns = 1000000, .gate_layer_ns = layer_ns};
             network_start(network, 0, &spec);
             int64_t last_ns;
             next_done(network, &last_ns);
@@ -363,8 +377,13 @@ static void stopping_sends_what_is_there(void **state)
     struct hardware hardware = simple_hardware();
     struct transfer_plan *plan = plan_straight(1, 10, 1, 1000000);
     struct network *network = network_of(&hardware, 2, 1, false);
-    struct flow_spec spec = {.destination = 1, .plan = plan, .units = 2, .tail_writes = 1, .tail_bytes = 10,
-                             .gate_first_ns = 0, .gate_layer_ns = 5 * NS_PER_MS};
+    struct flow_spec spec = {.destination = 1,
+                             .plan = plan,
+                             .units = 2,
+                             .tail_writes = 1,
+                             .tail_bytes = 10,
+                             .gate_first_ns = 0,
+                             .gate_layer_ns = 5 * NS_PER_MS};
     int64_t last_ns;
     /* At 12 ms layers 0, 1 and 2 are there and 4.8 MB of their 6 are gone. */
     uint32_t flow = network_start(network, 0, &spec);
@@ -446,7 +465,8 @@ static void failed_nics_stall_their_flows(void **state)
     assert_int_equal(next_done(network, &last_ns).owner, 2);
     assert_int_equal(last_ns, 250 * NS_PER_MS);
     assert_idle(network);
-    network_start(network, 300 * NS_PER_MS, &(struct flow_spec){.destination = 1, .plan = both, .units = 150, .owner = 3});
+    network_start(network, 300 * NS_PER_MS,
+                  &(struct flow_spec){.destination = 1, .plan = both, .units = 150, .owner = 3});
     assert_idle(network);
     network_nic(network, 500 * NS_PER_MS, 1, 1, true);
     next_done(network, &last_ns);
@@ -464,7 +484,8 @@ struct queue_result {
     double error_s; /* two standard errors, over batches */
 };
 
-/* Poisson arrivals over one NIC of 1 GB/s, mean service 1 ms. `fifo`: one at a time, the next when the last has ended. */
+/* Poisson arrivals over one NIC of 1 GB/s, mean service 1 ms. `fifo`: one at a time, the next when the last has ended.
+ */
 static struct queue_result queue_run(double load, bool exponential, bool fifo, uint64_t seed)
 {
     enum { BATCHES = 40, PER_BATCH = 5000, TOTAL = BATCHES * PER_BATCH };
@@ -493,7 +514,8 @@ static struct queue_result queue_run(double load, bool exponential, bool fifo, u
             ended++;
         }
         for (; started < next && (!fifo || started == ended); started++) {
-            struct flow_spec spec = {.destination = 1, .plan = plan, .units = units[started], .owner = (uint64_t)started};
+            struct flow_spec spec = {
+                .destination = 1, .plan = plan, .units = units[started], .owner = (uint64_t)started};
             network_start(network, at_ns, &spec);
         }
     }

@@ -28,7 +28,8 @@ struct swarm {
     struct transfer_plan *plans[SWARM_PLANS];
 };
 
-/* One draw a statement, here and below: the order within an initializer or an argument list is the compiler's choice. */
+/* One draw a statement, here and below: the order within an initializer or an argument list is the compiler's choice.
+ */
 static struct nic random_nic(struct rng *rng)
 {
     struct nic nic = {0};
@@ -101,11 +102,13 @@ static struct flow_spec random_spec(const struct swarm *swarm, struct rng *rng, 
     return spec;
 }
 
-/* ---- Max-min, done again in floating point over single ranks ------------------------------------------------------ */
+/* ---- Max-min, done again in floating point over single ranks ------------------------------------------------------
+ */
 
 #define ORACLE_RESOURCES (SWARM_NODES * (1 + SIDES * SWARM_RANKS))
 
-static void oracle_loads(const struct swarm *swarm, const struct network *network, const struct flow *flow, double *loads)
+static void oracle_loads(const struct swarm *swarm, const struct network *network, const struct flow *flow,
+                         double *loads)
 {
     const struct route *route = &network->routes[flow->route];
     const struct transfer_plan *plan = route->plan;
@@ -122,8 +125,8 @@ static void oracle_loads(const struct swarm *swarm, const struct network *networ
         double writes = (double)pair->layer_count * plan->planes * pair->runs / (double)plan->bytes_per_unit;
         uint64_t out_ps = nvlink ? nic_wire_ps(from->nvlink_bytes_per_s, pair->run_bytes)
                                  : nic_transmit_ps(&from->nic, pair->run_bytes);
-        uint64_t in_ps = nvlink ? nic_wire_ps(to->nvlink_bytes_per_s, pair->run_bytes)
-                                : nic_stream_ps(&to->nic, pair->run_bytes);
+        uint64_t in_ps =
+            nvlink ? nic_wire_ps(to->nvlink_bytes_per_s, pair->run_bytes) : nic_stream_ps(&to->nic, pair->run_bytes);
         loads[out + pair->source_rank] += writes * (double)out_ps;
         loads[in + pair->destination_rank] += writes * (double)in_ps;
         if (!nvlink)
@@ -217,8 +220,14 @@ static void fold(uint64_t *hash, uint64_t value)
 
 static void fold_done(struct outcome *outcome, const struct flow_done *done, int64_t now_ns)
 {
-    const uint64_t values[] = {(uint64_t)now_ns, done->owner,  done->layers,          done->stopped,
-                               done->writes,     done->bytes,  (uint64_t)done->landed_ns, (uint64_t)done->confirmed_ns};
+    const uint64_t values[] = {(uint64_t)now_ns,
+                               done->owner,
+                               done->layers,
+                               done->stopped,
+                               done->writes,
+                               done->bytes,
+                               (uint64_t)done->landed_ns,
+                               (uint64_t)done->confirmed_ns};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         fold(&outcome->hash, values[i]);
     outcome->flows++;
@@ -324,6 +333,35 @@ static void closed_form_equals_an_event_a_layer(void **state)
     assert_true(plain_events > closed_events * 3 / 2);
 }
 
+/* The unrolled recurrence alone, from any state that a flow can be in and at any rate: idle, behind, and both in turn.
+ */
+static void unrolled_recurrence_equals_its_steps(void **state)
+{
+    (void)state;
+    struct rng rng = rng_stream(3, 0, RNG_NETWORK);
+    for (int i = 0; i < 200000; i++) {
+        struct flow flow = {.state = FLOW_BEHIND};
+        flow.layer = rng_between(&rng, 1, 1000);
+        flow.step_ns = (int64_t)rng_between(&rng, 1, 100);
+        flow.first_ns = (int64_t)rng_below(&rng, 50);
+        flow.layers = (uint32_t)rng_between(&rng, 2, 20);
+        flow.last_ns = flow.first_ns + (int64_t)(flow.layers - 1) * flow.step_ns;
+        flow.work = flow.layer * flow.layers + rng_below(&rng, 10);
+        flow.rate = rng_below(&rng, 3 * flow.layer / (uint64_t)flow.step_ns + 2);
+        flow.synced_ns = (int64_t)rng_between(&rng, (uint64_t)flow.first_ns, (uint64_t)flow.last_ns - 1);
+        uint64_t available = flow_available(&flow, flow.synced_ns);
+        flow.served = rng_chance(&rng, 1, 3) ? available : rng_below(&rng, available + 1);
+        int64_t to_ns = (int64_t)rng_between(&rng, (uint64_t)flow.synced_ns, (uint64_t)flow.last_ns);
+        struct flow plain = flow;
+        flow_sync(&flow, to_ns, false);
+        while (plain.synced_ns < to_ns) {
+            int64_t layers = (plain.synced_ns - plain.first_ns) / plain.step_ns + 1;
+            flow_sync(&plain, min_i64(plain.first_ns + layers * plain.step_ns, to_ns), true);
+        }
+        assert_int_equal(flow.served, plain.served);
+    }
+}
+
 /* Same results from every compiler and optimization level. */
 static void results_are_the_same_everywhere(void **state)
 {
@@ -341,6 +379,7 @@ int main(void)
         cmocka_unit_test(rates_are_max_min),
         cmocka_unit_test(bytes_are_conserved),
         cmocka_unit_test(closed_form_equals_an_event_a_layer),
+        cmocka_unit_test(unrolled_recurrence_equals_its_steps),
         cmocka_unit_test(results_are_the_same_everywhere),
     };
     return cmocka_run_group_tests_name("network_swarm", tests, NULL, NULL);

@@ -463,13 +463,64 @@ static void test_shipped_files(void **state)
     assert_int_equal(load_folder("hardware", "pools.decode.machine", check_machine), 6);
 }
 
+/* The reference names every key that explain shows. */
+static void test_reference(void **state)
+{
+    (void)state;
+    static char reference[1 << 16];
+    FILE *file = fopen(TANDEM_SOURCE_DIR "/scenarios/README.md", "rb");
+    assert_non_null(file);
+    size_t length = fread(reference, 1, sizeof reference - 1, file);
+    assert_true(length > 0 && length < sizeof reference - 1);
+    fclose(file);
+    struct scenario *s = scenario_text_must_load(scenario_text_good, NULL, 0);
+    json_t *explained = scenario_explain_json(s);
+    const json_t *values = json_object_get(explained, "values");
+    for (size_t k = 0; k < json_array_size(values); k++) {
+        const char *path = json_string_value(json_object_get(json_array_get(values, k), "path"));
+        const char *dot = strrchr(path, '.');
+        const char *key = dot == NULL ? path : dot + 1;
+        char alone[64];
+        char qualified[64];
+        snprintf(alone, sizeof alone, "`%.50s`", key);
+        snprintf(qualified, sizeof qualified, ".%.50s`", key);
+        if (strstr(reference, alone) == NULL && strstr(reference, qualified) == NULL &&
+            strstr(path, "shardings") == NULL && strncmp(path, "targets.", 8) != 0)
+            fail_msg("scenarios/README.md does not name %s", path);
+    }
+    json_decref(explained);
+    scenario_free(s);
+}
+
+/* The shipped scenarios load, as files of the tree. */
+static void test_shipped_scenarios(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"w1-llama-70b", "llama-8b-rates"};
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        char path[512];
+        struct user_error error = {.set = false};
+        snprintf(path, sizeof path, TANDEM_SOURCE_DIR "/scenarios/%s.lua", names[k]);
+        struct scenario *s = scenario_load(path, NULL, 0, &error);
+        if (s == NULL)
+            fail_msg("%s", error.text);
+        assert_string_equal(s->name, names[k]);
+        assert_true(s->has_expect);
+        assert_int_equal(scenario_variant_count(s), k == 0 ? 1 : 4);
+        scenario_free(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),    cmocka_unit_test(test_pools),         cmocka_unit_test(test_pool_order),
-        cmocka_unit_test(test_units),     cmocka_unit_test(test_loads),         cmocka_unit_test(test_trace),
-        cmocka_unit_test(test_overrides), cmocka_unit_test(test_bad_overrides), cmocka_unit_test(test_override_split),
-        cmocka_unit_test(test_vary),      cmocka_unit_test(test_shipped_files), cmocka_unit_test(test_known_models),
+        cmocka_unit_test(test_values),         cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_pool_order),     cmocka_unit_test(test_units),
+        cmocka_unit_test(test_loads),          cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_overrides),      cmocka_unit_test(test_bad_overrides),
+        cmocka_unit_test(test_override_split), cmocka_unit_test(test_vary),
+        cmocka_unit_test(test_shipped_files),  cmocka_unit_test(test_known_models),
+        cmocka_unit_test(test_reference),      cmocka_unit_test(test_shipped_scenarios),
     };
     return cmocka_run_group_tests_name("scenario_load", tests, scenario_text_setup, scenario_text_teardown);
 }
