@@ -169,8 +169,9 @@ static void decoder_aborts(struct node *node)
     for (uint32_t i = 0; i < instance->aborting_count; i++) {
         uint32_t slot = instance->aborting[i];
         decode_leave(instance, slot);
-        report_to_front(instance, MESSAGE_ABORTED, instance->sequences[slot].request, FAIL_CLIENT, 0);
+        uint32_t request = instance->sequences[slot].request;
         decode_side_end(&node->decoder, slot);
+        report_to_front(instance, MESSAGE_ABORTED, request, FAIL_CLIENT, 0);
     }
     instance->aborting_count = 0;
 }
@@ -318,21 +319,39 @@ static void message(struct node *node, const struct event *event)
 
 /* ---- Events ------------------------------------------------------------------------------------------------------ */
 
-static void peer_lost(struct node *node, uint32_t peer, enum peer_status status)
+static void peer_lost(struct node *node, const struct event *event)
 {
+    uint32_t peer = event->id;
+    uint32_t incarnation = narrow_u32(event->count);
     switch (node->config->role) {
     case ROLE_FRONT:
-        front_peer_lost(&node->front, peer);
+        front_peer_lost(&node->front, peer, incarnation);
         break;
     case ROLE_PREFILL:
-        prefill_side_peer_lost(&node->prefiller, peer);
+        prefill_side_peer_lost(&node->prefiller, peer, incarnation);
         break;
     case ROLE_DECODE:
-        decode_side_peer_lost(&node->decoder, peer, status);
+        decode_side_peer_lost(&node->decoder, peer, (enum peer_status)event->status, incarnation);
         break;
     case ROLE_MIXED:
         break;
     }
+}
+
+/* A replacement tells everybody it works with, before anything else, that it starts empty. */
+static void start(struct node *node, uint64_t incarnation)
+{
+    if (incarnation == 0 || node->config->role == ROLE_FRONT)
+        return;
+    struct message message = {
+        .kind = MESSAGE_HELLO,
+        .epoch = narrow_u32(incarnation),
+        .geometry_hash = kv_geometry_hash(&node->config->geometry),
+    };
+    unsigned char bytes[WIRE_HEADER_BYTES];
+    size_t length = wire_encode(&message, NULL, NULL, bytes, sizeof bytes);
+    for (uint32_t i = 0; i < node->config->peer_count; i++)
+        rt_send(node->rt, node->config->peers[i].node, bytes, length);
 }
 
 static void arrival(struct node *node, const struct event *event)
@@ -349,6 +368,8 @@ void node_handle(struct node *node, const struct event *event)
 {
     switch ((enum event_kind)event->kind) {
     case EVENT_START:
+        start(node, event->count);
+        break;
     case EVENT_STOP:
         break;
     case EVENT_ARRIVAL:
@@ -373,7 +394,7 @@ void node_handle(struct node *node, const struct event *event)
         message(node, event);
         break;
     case EVENT_PEER_LOST:
-        peer_lost(node, event->id, (enum peer_status)event->status);
+        peer_lost(node, event);
         break;
     }
     if (node->config->role != ROLE_FRONT)

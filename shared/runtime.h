@@ -26,7 +26,7 @@
 /* ---- Events ---------------------------------------------------------------------------------------------------- */
 
 enum event_kind {
-    EVENT_START = 1,      /* first event of every node */
+    EVENT_START = 1,      /* first event of every node. count: its incarnation, 0 unless it replaces one that was lost */
     EVENT_ARRIVAL = 2,    /* front only. status: enum arrival_status; data: struct request_spec */
     EVENT_TIMER = 3,      /* id: slot */
     EVENT_STEPS_DONE = 4, /* id: launch ticket; count: steps completed (at least 1 unless status is an error) */
@@ -34,7 +34,7 @@ enum event_kind {
                              has completed at the sender with delivery semantics */
     EVENT_IMMEDIATE = 6,  /* id: immediate; count: writes counted, as expected */
     EVENT_MESSAGE = 7,    /* id: source node; data, count: the bytes */
-    EVENT_PEER_LOST = 8,  /* id: node; status: enum peer_status */
+    EVENT_PEER_LOST = 8,  /* id: node; status: enum peer_status; count: the incarnation that is lost */
     EVENT_STOP = 9,       /* no more arrivals; finish what is here */
 };
 
@@ -68,7 +68,7 @@ struct event {
 struct request_spec {
     uint32_t id; /* run-wide, dense from 0 */
     uint32_t prompt_tokens; /* >= 1 */
-    uint32_t output_tokens; /* >= 1; how many it will produce. The scheduler reserves by it only where a policy says so */
+    uint32_t output_tokens; /* >= 1. The scheduler reserves by it only where a policy says so */
     uint32_t block_count;   /* prefix blocks named in `blocks`; 0: shares no prefix with anything */
     uint32_t block_tokens;  /* tokens of a prefix block; the last may be partly filled */
     uint32_t priority;      /* smaller is more urgent */

@@ -5,15 +5,14 @@
 #include "host/workload.h"
 #include "sim/checkers.h"
 #include "sim/recorder.h"
-#include "sim/sim.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Virtual time without a single record about a request after which a run with requests in flight is given up. Longer than
- * any deadline or queue that makes sense; nodes that only re-arm timers would go on for ever. */
+/* Virtual time without a single record about a request after which a run with requests in flight is given up. Longer
+ * than any deadline or queue that makes sense; nodes that only re-arm timers would go on for ever. */
 #define SILENCE_MAX_NS (24 * 3600 * NS_PER_S)
 
 /* Virtual time that clean-up may take after the last request has ended: deadlines and fences, many times over. */
@@ -24,8 +23,8 @@
 #define SUSPECT_NS (3 * NS_PER_S)
 #define FENCE_NS (1 * NS_PER_S)
 
-/* Tickets of one node in flight: more than any node posts, so that the bound is the messenger's. */
-#define WRITES_IN_FLIGHT_MAX (1u << 18)
+/* Tickets of one node in flight, each a chunk on its way: what a transfer engine keeps a table for. */
+#define WRITES_IN_FLIGHT_MAX 4096u
 
 struct run {
     const struct scenario *scenario;
@@ -43,16 +42,16 @@ struct run {
     void **memory; /* of the nodes, as allocated */
     uint64_t *pages_held_peak;
     uint64_t feeder;        /* generation of the call that feeds the next arrival */
-    uint64_t answering;     /* closed loop: requests that were drawn and arrive at this instant */
+    uint64_t answering;     /* closed loop: clients that send their next request at this instant */
     int64_t last_record_ns; /* of a record about a request */
-    bool rejected_early;    /* the row callback has seen enough */
+    bool seen_enough;       /* says the row callback */
     bool done;              /* every request has ended */
 };
 
 /* ---- Models ----------------------------------------------------------------------------------------------------- */
 
-bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                     struct run_models *models, char *error, size_t error_size)
+bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice, struct run_models *models,
+                     char *error, size_t error_size)
 {
     *models = (struct run_models){.pool_count = scenario->pool_count};
     for (uint32_t p = 0; p < scenario->pool_count; p++) {
@@ -112,8 +111,8 @@ static void feed(struct sim *sim, void *self, uint64_t generation)
     feed_next(run);
 }
 
-/* Closed loop: a client whose request has ended sends its next one at the same instant, outside of the node in which the
- * end was traced. */
+/* Closed loop: a client whose request has ended sends its next one at the same instant, outside of the node in which
+ * the end was traced. */
 static void answer(struct sim *sim, void *self, uint64_t argument)
 {
     (void)argument;
@@ -135,7 +134,7 @@ static void on_row(void *self, const struct request_row *row, bool met)
 {
     struct run *run = self;
     if (run->options->row != NULL && !run->options->row(run->options->self, row, met)) {
-        run->rejected_early = true;
+        run->seen_enough = true;
         sim_stop(run->sim);
     }
     if (run->load->arrivals == ARRIVAL_CLOSED) {
@@ -220,11 +219,52 @@ static void make_node(struct run *run, uint32_t index)
 {
     const size_t line = 64;
     const struct node_config *config = &run->deployment->configs[index];
-    size_t size = node_size(config, &sim_runtime(run->sim, index)->limits);
+    struct runtime *runtime = sim_runtime(run->sim, index);
+    size_t size = node_size(config, &runtime->limits);
     run->memory[index] = make(1, size + line);
     uintptr_t address = ((uintptr_t)run->memory[index] + line - 1) / line * line;
-    run->nodes[index] = node_make(config, sim_runtime(run->sim, index), (void *)address, size);
-    sim_attach(run->sim, index, (struct participant){.handle = handle, .self = run->nodes[index]});
+    run->nodes[index] = node_make(config, runtime, (void *)address, size);
+    struct participant participant = {.handle = handle, .self = run->nodes[index]};
+    if (sim_alive(run->sim, index))
+        sim_attach(run->sim, index, participant);
+    else
+        sim_restart(run->sim, index, participant);
+}
+
+/* ---- Faults ----------------------------------------------------------------------------------------------------- */
+
+static void fault(struct sim *sim, void *self, uint64_t index)
+{
+    struct run *run = self;
+    const struct run_fault *fault = &run->options->faults[index];
+    switch (fault->kind) {
+    case FAULT_KILL:
+        if (sim_alive(sim, fault->node))
+            sim_kill(sim, fault->node);
+        break;
+    case FAULT_RESTART:
+        if (sim_alive(sim, fault->node))
+            break;
+        free(run->memory[fault->node]);
+        make_node(run, fault->node);
+        checkers_watch(run->checkers, fault->node, run->nodes[fault->node]);
+        break;
+    case FAULT_NIC_DOWN:
+    case FAULT_NIC_UP:
+        sim_nic(sim, fault->node, fault->rank, fault->kind == FAULT_NIC_UP);
+        break;
+    }
+}
+
+static void schedule_faults(struct run *run)
+{
+    for (uint32_t i = 0; i < run->options->fault_count; i++) {
+        CHECK(run->options->faults[i].node >= 1 && run->options->faults[i].node < run->deployment->node_count);
+        sim_call_at(run->sim, run->options->faults[i].at_ns,
+                    (struct sim_call){.run = fault, .self = run, .argument = i});
+    }
+    if (run->options->hooks != NULL)
+        sim_set_faults(run->sim, run->options->hooks);
 }
 
 static struct deployment_sizes sizes_of(const struct run *run)
@@ -236,8 +276,7 @@ static struct deployment_sizes sizes_of(const struct run *run)
     sizes.request_tokens_max = 0;
     sizes.prefix_block_tokens = trace->block_tokens;
     for (uint32_t i = 0; i < trace->count; i++) {
-        sizes.request_tokens_max =
-            max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
+        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
         if (trace->block_tokens != 0)
             sizes.request_blocks_max =
                 max_u32(sizes.request_blocks_max, narrow_u32(trace->block_first[i + 1] - trace->block_first[i]));
@@ -309,10 +348,10 @@ static void no_progress(struct run *run)
 {
     struct run_result *result = run->result;
     result->status = RUN_NO_PROGRESS;
-    int used = snprintf(result->text, sizeof result->text,
-                        "no progress: %" PRIu32 " requests are unfinished at %" PRId64
-                        " ns and nothing more will happen\n",
-                        recorder_live(run->recorder), sim_now_ns(run->sim));
+    int used =
+        snprintf(result->text, sizeof result->text,
+                 "no progress: %" PRIu32 " requests are unfinished at %" PRId64 " ns and nothing more will happen\n",
+                 recorder_live(run->recorder), sim_now_ns(run->sim));
     size_t at = used < 0 ? 0 : (size_t)used;
     for (uint32_t i = 0; i < run->deployment->node_count && at < sizeof result->text; i++) {
         struct node_stats stats = node_stats(run->nodes[i]);
@@ -333,7 +372,7 @@ static bool serve(struct run *run)
     int64_t until_ns = SILENCE_MAX_NS;
     while (!run->done) {
         enum sim_status status = sim_advance(run->sim, until_ns);
-        if (run->rejected_early) {
+        if (run->seen_enough) {
             run->result->status = RUN_STOPPED;
             return false;
         }
@@ -451,6 +490,7 @@ void sim_run(const struct scenario *scenario, const struct deployment_choice *ch
     if (set_up(&run, choice, seed)) {
         sim_start(run.sim);
         feed_next(&run);
+        schedule_faults(&run);
         bool served = serve(&run);
         int64_t end_ns = sim_now_ns(run.sim);
         if (served)

@@ -1,10 +1,7 @@
 /* Set-up and loop. See sim.h for the order of events. */
 #include "sim/sim_internal.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void step_of_model(const void *model, const struct step_group *groups, uint32_t group_count,
                           struct step_time *time)
@@ -225,7 +222,7 @@ static void handle_pending(struct sim *sim, uint64_t payload)
     struct sim_node *node = &sim->nodes[(uint32_t)(payload >> 8) & 0xffff];
     switch ((enum pending_kind)(payload & 0xff)) {
     case PENDING_START:
-        sim_hand_over(sim, node, &(struct event){.kind = EVENT_START});
+        sim_hand_over(sim, node, &(struct event){.kind = EVENT_START, .count = node->incarnation});
         break;
     case PENDING_TIMER:
         node->timer[aux] = HANDLE_NONE;
@@ -244,15 +241,18 @@ static void handle_pending(struct sim *sim, uint64_t payload)
         run_call(sim, index);
         break;
     case PENDING_LOST:
-        sim_hand_over(sim, node, &(struct event){.kind = EVENT_PEER_LOST, .status = (uint16_t)aux, .id = index});
+        sim_hand_over(sim, node, &(struct event){.kind = EVENT_PEER_LOST,
+                                                .status = (uint16_t)aux,
+                                                .id = index & 0xffff,
+                                                .count = index >> 16});
         break;
     case PENDING_STEPS:
         CHECK(false); /* handled apart */
     }
 }
 
-/* Step boundaries that share an instant are handled in order of node, not of push: repetitions push at other moments than
- * launches of one step do. With shuffled ties the queue's order stands. */
+/* Step boundaries that share an instant are handled in order of node, not of push: repetitions push at other moments
+ * than launches of one step do. With shuffled ties the queue's order stands. */
 static void handle_boundaries(struct sim *sim, int64_t key, uint64_t payload)
 {
     uint32_t count = 0;

@@ -2,8 +2,8 @@
  * late. */
 #include "sim/sim_internal.h"
 
-/* Takes back everything that is pending for the node itself. Its messages on their way are no longer its own; those to it
- * and what its peers' writes have to tell it are dropped when they come up, by their incarnation. */
+/* Takes back everything that is pending for the node itself. Its messages on their way are no longer its own; those to
+ * it and what its peers' writes have to tell it are dropped when they come up, by their incarnation. */
 static void silence(struct sim *sim, struct sim_node *node)
 {
     for (uint32_t slot = 0; slot < TIMERS_MAX; slot++) {
@@ -44,8 +44,10 @@ void sim_kill(struct sim *sim, uint32_t dead)
     CHECK(dead < sim->node_count);
     struct sim_node *node = &sim->nodes[dead];
     CHECK(node->alive && !node->inside);
+    uint32_t lost = dead | node->incarnation << 16;
     node->alive = false;
     node->incarnation++;
+    CHECK(node->incarnation <= UINT16_MAX);
     silence(sim, node);
     kill_flows(sim, dead);
     int64_t suspect_ns = time_add(sim->now_ns, sim->detection.suspect_ns);
@@ -53,8 +55,8 @@ void sim_kill(struct sim *sim, uint32_t dead)
     for (uint32_t peer = 0; peer < sim->node_count; peer++) {
         if (peer == dead || !sim->nodes[peer].alive)
             continue;
-        sim_push(sim, suspect_ns, pending_pack(PENDING_LOST, peer, PEER_SUSPECTED, dead));
-        sim_push(sim, fence_ns, pending_pack(PENDING_LOST, peer, PEER_FENCED, dead));
+        sim_push(sim, suspect_ns, pending_pack(PENDING_LOST, peer, PEER_SUSPECTED, lost));
+        sim_push(sim, fence_ns, pending_pack(PENDING_LOST, peer, PEER_FENCED, lost));
     }
 }
 
@@ -64,6 +66,7 @@ void sim_restart(struct sim *sim, uint32_t index, struct participant participant
     struct sim_node *node = &sim->nodes[index];
     CHECK(!node->alive);
     node->alive = true;
+    node->incarnation++; /* what was sent to it while it was dead is lost too */
     node->step_end_ns = -1;
     node->decode_end_ns = -1;
     node->participant = participant;

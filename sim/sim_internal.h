@@ -26,13 +26,13 @@
 /* What a queue entry stands for. Packed as kind | node << 8 | aux << 24 | index << 32. */
 enum pending_kind {
     PENDING_START = 1,
-    PENDING_TIMER = 2,      /* aux: slot */
+    PENDING_TIMER = 2, /* aux: slot */
     PENDING_STEPS = 3,
     PENDING_MESSAGE = 4,    /* index: message */
     PENDING_LANDED = 5,     /* index: write */
     PENDING_WRITE_DONE = 6, /* index: write */
     PENDING_CALL = 7,       /* index: call */
-    PENDING_LOST = 8,       /* aux: enum peer_status; index: peer */
+    PENDING_LOST = 8,       /* aux: enum peer_status; index: peer, and its incarnation << 16 */
 };
 
 static inline uint64_t pending_pack(enum pending_kind kind, uint32_t node, uint32_t aux, uint32_t index)

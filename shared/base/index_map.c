@@ -3,10 +3,11 @@
 
 #include "base/check.h"
 
+/* Most keys are counters: neighbours stay neighbours, so that the live ones share cache lines. The upper half, where keys
+ * differ by node, is spread by an odd multiplier. */
 static uint32_t home(const struct index_map *map, uint64_t key)
 {
-    key = (key ^ (key >> 31)) * UINT64_C(0x9fb21c651e98df25);
-    return (uint32_t)(key >> 32) & map->mask;
+    return ((uint32_t)key + (uint32_t)(key >> 32) * UINT32_C(0x9e3779b1)) & map->mask;
 }
 
 void index_map_make(struct index_map *map, struct arena *arena, uint32_t capacity)
@@ -15,8 +16,7 @@ void index_map_make(struct index_map *map, struct arena *arena, uint32_t capacit
     uint32_t cells = 4;
     while (cells < 2 * capacity)
         cells *= 2;
-    map->keys = arena_take(arena, cells, sizeof *map->keys);
-    map->values = arena_take(arena, cells, sizeof *map->values);
+    map->cells = arena_take(arena, cells, sizeof *map->cells);
     map->mask = cells - 1;
     map->count = 0;
     map->capacity = capacity;
@@ -26,43 +26,41 @@ void index_map_make(struct index_map *map, struct arena *arena, uint32_t capacit
 static uint32_t find(const struct index_map *map, uint64_t key)
 {
     uint32_t cell = home(map, key);
-    while (map->values[cell] != 0 && map->keys[cell] != key)
+    while (map->cells[cell].value != 0 && map->cells[cell].key != key)
         cell = (cell + 1) & map->mask;
     return cell;
 }
 
 uint32_t index_map_get(const struct index_map *map, uint64_t key)
 {
-    return map->values[find(map, key)] - 1; /* an empty cell's 0 becomes INDEX_NONE */
+    return map->cells[find(map, key)].value - 1; /* an empty cell's 0 becomes INDEX_NONE */
 }
 
 void index_map_put(struct index_map *map, uint64_t key, uint32_t value)
 {
     CHECK(map->count < map->capacity && value != INDEX_NONE);
     uint32_t cell = find(map, key);
-    CHECK(map->values[cell] == 0);
-    map->keys[cell] = key;
-    map->values[cell] = value + 1;
+    CHECK(map->cells[cell].value == 0);
+    map->cells[cell] = (struct index_cell){.key = key, .value = value + 1};
     map->count++;
 }
 
 void index_map_remove(struct index_map *map, uint64_t key)
 {
     uint32_t hole = find(map, key);
-    CHECK(map->values[hole] != 0);
+    CHECK(map->cells[hole].value != 0);
     uint32_t cell = hole;
     for (;;) {
         cell = (cell + 1) & map->mask;
-        if (map->values[cell] == 0)
+        if (map->cells[cell].value == 0)
             break;
         /* An entry may move into the hole only if the hole lies on its way from home. */
-        uint32_t distance = (cell - home(map, map->keys[cell])) & map->mask;
+        uint32_t distance = (cell - home(map, map->cells[cell].key)) & map->mask;
         if (distance >= ((cell - hole) & map->mask)) {
-            map->keys[hole] = map->keys[cell];
-            map->values[hole] = map->values[cell];
+            map->cells[hole] = map->cells[cell];
             hole = cell;
         }
     }
-    map->values[hole] = 0;
+    map->cells[hole].value = 0;
     map->count--;
 }

@@ -11,9 +11,13 @@
 
 #define INDEX_NONE UINT32_MAX
 
+struct index_cell {
+    uint64_t key;
+    uint32_t value; /* plus one; 0: the cell is empty */
+};
+
 struct index_map {
-    uint64_t *keys;
-    uint32_t *values; /* plus one; 0: the cell is empty */
+    struct index_cell *cells;
     uint32_t mask;
     uint32_t count;
     uint32_t capacity; /* most entries; cells are at least twice as many */

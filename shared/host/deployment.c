@@ -8,9 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Requests that may wait at an instance beyond those it works on. An open load above what the deployment can serve fills
- * any queue; past this it is turned away instead of growing memory. */
-#define WAITING_MAX 8192u
+/* Requests that may wait at an instance beyond those it works on and those that arrive together. An open load above
+ * what the deployment can serve fills any queue; past this it is turned away instead of growing memory. */
+#define WAITING_MAX 2048u
+
+/* All requests that may wait at an instance, whatever the load. */
+#define WAITING_LIMIT (1u << 20)
 
 /* Transfers under way that one prefiller may hold, whatever its decoders are allowed together. */
 #define STREAMS_MAX 16384u
@@ -34,7 +37,11 @@ static uint32_t length_max(const struct length_distribution *length)
 
 struct deployment_sizes deployment_sizes(const struct load *load)
 {
-    return (struct deployment_sizes){.request_tokens_max = length_max(&load->prompt) + length_max(&load->output)};
+    return (struct deployment_sizes){
+        .requests_together = max_u32(load->arrivals == ARRIVAL_CLOSED ? load->concurrency : 0,
+                                     load->arrivals == ARRIVAL_BURST ? load->burst_size : 0),
+        .request_tokens_max = length_max(&load->prompt) + length_max(&load->output),
+    };
 }
 
 void parallelism_text(const struct parallelism *parallelism, char *text, size_t size)
@@ -106,8 +113,8 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
                         struct member *member, char *error, size_t error_size)
 {
     const struct parallelism *parallelism = &pool->shardings[sharding];
-    enum geometry_refusal refusal = kv_geometry_make(&scenario->model, *parallelism, pool->page_tokens, pool->layout,
-                                                     &member->geometry);
+    enum geometry_refusal refusal =
+        kv_geometry_make(&scenario->model, *parallelism, pool->page_tokens, pool->layout, &member->geometry);
     if (refusal != GEOMETRY_OK)
         return refuse(error, error_size, pool, parallelism, geometry_refusal_text(refusal));
     member->ranks = kv_ranks(parallelism);
@@ -141,8 +148,8 @@ static uint32_t requests_max(const struct builder *builder, const struct pool *p
     if (pool->role == ROLE_PREFILL)
         return min_u32(builder->handoffs, STREAMS_MAX) + 1;
     if (pool->role == ROLE_DECODE)
-        batch += min_u32(builder->scenario->messenger.handoffs_max, WAITING_MAX);
-    return batch + WAITING_MAX;
+        batch += min_u32(builder->scenario->messenger.handoffs_max, STREAMS_MAX);
+    return batch + WAITING_MAX + min_u32(builder->sizes->requests_together, WAITING_LIMIT);
 }
 
 static void instance_config(const struct builder *builder, uint32_t pool_index, uint32_t node)
@@ -335,8 +342,7 @@ static void *make(size_t count, size_t size)
 }
 
 struct deployment *deployment_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                                   const struct deployment_sizes *sizes, uint64_t seed, char *error,
-                                   size_t error_size)
+                                   const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size)
 {
     struct builder builder = {.scenario = scenario, .choice = choice, .sizes = sizes, .seed = seed};
     CHECK(choice->pool_count == scenario->pool_count);

@@ -48,8 +48,8 @@ bool results_step_done(struct results *store, sqlite3_stmt *statement, struct us
 /* ---- The writer's lock ------------------------------------------------------------------------------------------ */
 
 /* SQLite's own lock lasts one transaction, and two sweeps that take turns would each undo the other's bookkeeping. So a
- * writer holds a record lock on PATH-lock from open to close; the kernel drops it when the process dies. It is a file of
- * its own because closing any descriptor of the database would drop the locks that SQLite holds there. */
+ * writer holds a record lock on PATH-lock from open to close; the kernel drops it when the process dies. It is a file
+ * of its own because closing any descriptor of the database would drop the locks that SQLite holds there. */
 static bool lock_once(struct results *store, bool *retry, struct user_error *error)
 {
     *retry = false;
@@ -177,7 +177,7 @@ struct results *results_open(const char *path, enum results_mode mode, struct us
     struct stat status;
     bool opened = false;
     if (mode == RESULTS_READ && stat(path, &status) != 0)
-        user_error_set(error, path, 0, NULL, "no such results database: %s", strerror(errno));
+        user_error_set(error, path, 0, NULL, "no results database: %s", strerror(errno));
     else
         opened = (mode == RESULTS_READ || lock_take(store, error)) && open_database(store, mode, error);
     if (opened)

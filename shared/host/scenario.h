@@ -1,5 +1,5 @@
-/* A resolved scenario: what the Lua file says, checked, in plain numbers. Everything behind it (planner, simulator, real
- * runtime, results) reads this and never Lua. Units are in the names; shares are in permille.
+/* A resolved scenario: what the Lua file says, checked, in plain numbers. Everything behind it (planner, simulator,
+ * real runtime, results) reads this and never Lua. Units are in the names; shares are in permille.
  */
 #ifndef TANDEM_HOST_SCENARIO_H
 #define TANDEM_HOST_SCENARIO_H
@@ -52,6 +52,7 @@ struct load {
     struct length_distribution prompt;
     struct length_distribution output;
     char trace_path[1024];  /* resolved, absolute */
+    char trace_sha256[65];  /* of the file's bytes, hex: part of the identity in the path's stead */
     enum trace_format trace_format;
     int64_t trace_window_start_ns; /* from the first arrival of the file */
     int64_t trace_window_ns;       /* 0: to the end */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define READ_BYTES (64 * 1024)
 #define BUFFER_BYTES (TRACE_LINE_MAX + READ_BYTES + 1)
@@ -35,6 +36,14 @@ static const char *reason(struct archive *archive)
 {
     const char *text = archive != NULL ? archive_error_string(archive) : "no memory";
     return text != NULL ? text : "no reason given";
+}
+
+/* Of bytes that do not come, even the first: opening looks into a compressed file. */
+static bool unreadable(struct archive *archive, const char *name, int line, struct user_error *error)
+{
+    user_error_set(error, name, line, NULL, "cannot be read, a compressed file damaged or truncated (%s)",
+                   reason(archive));
+    return false;
 }
 
 /* ---- Lines ----------------------------------------------------------------------------------------------------- */
@@ -58,9 +67,7 @@ static bool fill(struct trace_reading *reading, size_t *length, bool *whole)
         size_t room = min_u64(READ_BYTES, BUFFER_BYTES - 1 - present);
         la_ssize_t got = archive_read_data(reading->archive, reading->buffer + present, room);
         if (got < 0) {
-            reading->line++;
-            return trace_wrong(reading, NULL, "the compressed file is damaged or truncated here (%s)",
-                               reason(reading->archive));
+            return unreadable(reading->archive, reading->name, reading->line + 1, reading->error);
         }
         reading->ended = got == 0;
         reading->filled += (size_t)got;
@@ -351,7 +358,7 @@ static bool read_all(struct trace_reading *reading)
     if (status == ARCHIVE_EOF)
         reading->ended = true; /* an empty file */
     else if (status < ARCHIVE_WARN)
-        return trace_wrong(reading, NULL, "cannot be read: %s", reason(reading->archive));
+        return unreadable(reading->archive, reading->name, 0, reading->error);
     if (!read_rows(reading))
         return false;
     if (reading->trace->count == 0)
@@ -401,7 +408,7 @@ static struct trace_file *read_archive(struct archive *archive, const char *name
 struct trace_file *trace_file_read(const char *path, enum trace_format format, struct user_error *error)
 {
     struct stat status;
-    if (stat(path, &status) != 0) {
+    if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
         user_error_set(error, path, 0, NULL, "cannot be read: %s", strerror(errno));
         return NULL;
     }
@@ -411,7 +418,7 @@ struct trace_file *trace_file_read(const char *path, enum trace_format format, s
     }
     struct archive *archive = archive_new();
     if (archive == NULL || archive_read_open_filename(archive, path, READ_BYTES) != ARCHIVE_OK) {
-        user_error_set(error, path, 0, NULL, "cannot be read: %s", reason(archive));
+        unreadable(archive, path, 0, error);
         archive_read_free(archive);
         return NULL;
     }
@@ -423,7 +430,7 @@ struct trace_file *trace_file_read_memory(const void *bytes, size_t size, const 
 {
     struct archive *archive = archive_new();
     if (archive == NULL || archive_read_open_memory(archive, bytes, size) != ARCHIVE_OK) {
-        user_error_set(error, name, 0, NULL, "cannot be read: %s", reason(archive));
+        unreadable(archive, name, 0, error);
         archive_read_free(archive);
         return NULL;
     }

@@ -2,8 +2,8 @@
  *
  *     plan.lua:14: pools.prefill.count: must be at least 1, not 0
  *
- * A function that can fail for the user's sake takes a `struct user_error *`, describes the first thing that is wrong in
- * it and returns false or NULL. The caller prints the text and exits with status 2.
+ * A function that can fail for the user's sake takes a `struct user_error *`, describes the first thing that is wrong
+ * in it and returns false or NULL. The caller prints the text and exits with status 2.
  */
 #ifndef TANDEM_HOST_USER_ERROR_H
 #define TANDEM_HOST_USER_ERROR_H
@@ -29,7 +29,7 @@ void user_error_set(struct user_error *error, const char *file, int line, const 
 
 /* The known name that `name` was most likely meant to be: the fewest insertions, deletions, substitutions and swaps of
  * neighbours, upper case counting as lower case, the first of equals. NULL where nothing is near: more than a third of
- * the longer name would have to change. */
+ * the longer name, and more than one letter, would have to change. */
 const char *nearest_name(const char *name, const char *const *known, size_t count);
 
 #endif

@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* 1e9 ns times 1e6 millionths: a mean gap in ns is this over the rate in requests per 1e6 s. */
 #define NS_MICRO UINT64_C(1000000000000000)
@@ -318,10 +317,11 @@ bool workload_closed_next(struct workload *workload, int64_t now_ns, struct work
 
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
 
-/* Requests that arrive within `duration_ns` at the load's rate, rounded up. */
-static uint64_t requests_within(const struct load *load, int64_t duration_ns)
+/* Requests that arrive within the load's duration at its rate: whole ones, or the one begun as well. */
+static uint64_t requests_within(const struct load *load, bool round_up)
 {
-    uint128 requests = ((uint128)(uint64_t)duration_ns * load->rate_micro_per_s + NS_MICRO - 1) / NS_MICRO;
+    uint128 parts = (uint128)(uint64_t)load->duration_ns * load->rate_micro_per_s;
+    uint128 requests = (parts + (round_up ? NS_MICRO - 1 : 0)) / NS_MICRO;
     return requests > UINT64_MAX ? UINT64_MAX : (uint64_t)requests;
 }
 
@@ -365,7 +365,7 @@ static bool check_generated(const struct load *load, struct user_error *error)
         return wrong(error, "load.rate", "missing, expected requests per second");
     if (load->arrivals == ARRIVAL_BURST && (load->burst_size < 1 || load->burst_size > WORKLOAD_TOGETHER_MAX))
         return wrong(error, "load.burst", "expected 1 to 1048576 requests at once");
-    if (load->requests == 0 && requests_within(load, load->duration_ns) > WORKLOAD_REQUESTS_MAX / 2)
+    if (load->requests == 0 && requests_within(load, true) > WORKLOAD_REQUESTS_MAX / 2)
         return wrong(error, "load.duration", "holds more than 1073741824 requests at this rate");
     /* A tenth of all time, so that no run of long gaps reaches its end. */
     uint128 span_ns = (uint128)load->requests * NS_MICRO / load->rate_micro_per_s;
@@ -444,7 +444,7 @@ static bool find_requests(struct workload *workload, struct user_error *error)
     if (load->requests > 0)
         requests = min_u64(requests, load->requests);
     if (load->duration_ns > 0 && load->rate_micro_per_s > 0)
-        requests = min_u64(requests, requests_within(load, load->duration_ns));
+        requests = min_u64(requests, max_u64(requests_within(load, false), 1)); /* their whole span fits */
     if (load->duration_ns > 0 && load->rate_micro_per_s == 0)
         requests = requests_recorded_within(workload, requests, load->duration_ns);
     workload->requests_max = (uint32_t)requests;
@@ -562,7 +562,7 @@ void workload_describe(const struct workload *workload, struct workload_summary 
     if (load->arrivals == ARRIVAL_CLOSED)
         return;
     summary->rate_micro_per_s = load->rate_micro_per_s;
-    uint64_t within = load->duration_ns > 0 ? requests_within(load, load->duration_ns) : UINT64_MAX;
+    uint64_t within = load->duration_ns > 0 ? requests_within(load, true) : UINT64_MAX;
     if (load->requests == 0 || within < load->requests) {
         summary->requests = within;
         summary->span_ns = load->duration_ns;

@@ -74,10 +74,10 @@ void decode_side_end(struct decode_side *side, uint32_t slot)
 /* Tells the front how the request ended here and frees it. Whatever it held must be safe to use again. */
 static void end_without_answer(struct decode_side *side, uint32_t slot, enum fail_reason reason)
 {
-    struct sequence *s = at(side, slot);
-    bool client = reason == FAIL_CLIENT;
-    report_to_front(side->instance, client ? MESSAGE_ABORTED : MESSAGE_FAILED, s->request, reason, s->produced);
-    decode_side_end(side, slot);
+    uint32_t request = at(side, slot)->request;
+    uint32_t produced = at(side, slot)->produced;
+    decode_side_end(side, slot); /* first, so that the report's load is without it */
+    report_to_front(side->instance, reason == FAIL_CLIENT ? MESSAGE_ABORTED : MESSAGE_FAILED, request, reason, produced);
 }
 
 static void reject(struct decode_side *side, uint32_t request, enum reject_reason reason)
@@ -211,7 +211,9 @@ static void dispatch(struct decode_side *side, uint32_t slot, const struct peer 
     uint32_t units = ceil_div_u32(s->wanted, peer->unit_tokens) - s->local / peer->unit_tokens;
     uint64_t expected = mul_u64(units, peer->writes_per_unit) + instance->config->tail_writes;
     take_handoff(side, slot);
+    CHECK(side->next_epoch < UINT32_MAX);
     s->epoch = side->next_epoch++;
+    s->peer_incarnation = peer->incarnation;
     s->state = SEQUENCE_DISPATCHED;
     /* Arming comes before dispatch: no write may find its counter missing. */
     rt_immediate_expect(instance->rt, s->immediate, expected);
@@ -457,21 +459,30 @@ static void fence(struct decode_side *side, uint32_t slot)
     end_without_answer(side, slot, (enum fail_reason)s->reason);
 }
 
-void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_status status)
+/* The peer's incarnations up to `incarnation` are lost, or may be: their transfers go into quarantine, and out of it when
+ * they are fenced. */
+static void lose(struct decode_side *side, uint32_t node, uint32_t incarnation, bool fenced)
+{
+    for (uint32_t slot = 0; slot < side->instance->config->requests_max; slot++) {
+        const struct sequence *s = at(side, slot);
+        if (s->state == SEQUENCE_FREE || s->peer != node || s->peer_incarnation > incarnation)
+            continue;
+        suspect(side, slot);
+        if (fenced)
+            fence(side, slot);
+    }
+}
+
+void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_status status, uint32_t incarnation)
 {
     struct peer *peer = peers_find(&side->peers, node);
     if (peer == NULL)
         return;
-    if (!peer->lost)
+    if (incarnation >= peer->incarnation && !peer->lost) { /* else a replacement is here already */
+        peer->lost = true;
         rt_trace(side->instance->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
-    peer->lost = true;
-    for (uint32_t slot = 0; slot < side->instance->config->requests_max; slot++) {
-        if (at(side, slot)->state == SEQUENCE_FREE || at(side, slot)->peer != node)
-            continue;
-        suspect(side, slot);
-        if (status == PEER_FENCED)
-            fence(side, slot);
     }
+    lose(side, node, incarnation, status == PEER_FENCED);
     decode_side_admit(side);
 }
 
@@ -480,6 +491,8 @@ void decode_side_hello(struct decode_side *side, uint32_t source, const struct m
     struct peer *peer = peers_find(&side->peers, source);
     if (peer == NULL || m->epoch <= peer->incarnation)
         return;
+    /* A replacement knows nothing of its predecessor's transfers, and that one may still write: the fence is to come. */
+    lose(side, source, m->epoch - 1, false);
     peer->incarnation = m->epoch;
     peer->lost = false;
     rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->epoch);
@@ -494,7 +507,6 @@ void decode_side_preempted(struct decode_side *side, uint32_t slot)
     instance_release_pages(side->instance, slot);
     s->wanted = s->prompt_tokens + s->produced - 1;
     s->local = 0;
-    s->resumed = s->produced > 0;
     s->wait_traced = false;
     s->state = SEQUENCE_ALLOC;
     rt_trace(side->instance->rt, TRACE_PREEMPTED, s->request, s->wanted, 0);

@@ -46,7 +46,7 @@ void decode_side_nack(struct decode_side *side, uint32_t source, const struct me
 void decode_side_quiesced(struct decode_side *side, uint32_t source, const struct message *message);
 void decode_side_immediate(struct decode_side *side, uint32_t immediate);
 void decode_side_timer(struct decode_side *side);
-void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_status status);
+void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_status status, uint32_t incarnation);
 void decode_side_hello(struct decode_side *side, uint32_t source, const struct message *message);
 
 /* Starts what can be started: called whenever pages or hand-off slots may have become free. */

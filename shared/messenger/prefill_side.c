@@ -21,6 +21,7 @@ void prefill_side_make(struct prefill_side *side, struct arena *arena, struct in
     *side = (struct prefill_side){.instance = instance};
     peers_make(&side->peers, arena, config, ROLE_DECODE);
     side->writes_max = instance->rt->limits.writes_in_flight;
+    CHECK(side->writes_max >= 2); /* what is cached and the first chunk are posted together */
     side->write_owner = arena_take(arena, side->writes_max, sizeof *side->write_owner);
     side->unused_writes = arena_take(arena, side->writes_max, sizeof *side->unused_writes);
     if (arena->memory == NULL)
@@ -52,7 +53,7 @@ static enum nack_reason check_prefill(struct prefill_side *side, const struct me
         kv_pages(&config->geometry, m->prompt_tokens) > side->instance->pages_max)
         return NACK_TOO_LARGE;
     const struct kv_geometry *theirs = &peer->config->geometry;
-    if (m->first_token > m->prompt_tokens || m->first_token % theirs->page_tokens != 0 ||
+    if (m->produced > m->prompt_tokens || m->first_token > m->prompt_tokens || m->first_token % theirs->page_tokens != 0 ||
         m->page_count != kv_pages(theirs, m->prompt_tokens) - m->first_token / theirs->page_tokens ||
         m->page_count > side->instance->peer_pages_max || m->block_count > config->request_blocks_max)
         return NACK_MALFORMED;
@@ -72,7 +73,8 @@ static void accept(struct prefill_side *side, uint32_t slot, const struct peer *
     s->priority = m->priority;
     s->token_seed = m->token_seed;
     s->deadline_ns = m->deadline_ns;
-    s->prompt_tokens = s->wanted = m->prompt_tokens;
+    s->wanted = m->prompt_tokens;
+    s->prompt_tokens = m->prompt_tokens + 1 - m->produced; /* T' ends before the last token known, output included */
     s->produced = m->produced;
     s->immediate = m->immediate;
     s->peer_tail_slot = m->tail_slot;
@@ -327,11 +329,11 @@ void prefill_side_write_done(struct prefill_side *side, uint32_t ticket, enum wr
 
 /* ---- Peers that come and go -------------------------------------------------------------------------------------- */
 
-void prefill_side_peer_lost(struct prefill_side *side, uint32_t node)
+static void lose(struct prefill_side *side, struct peer *peer)
 {
     struct instance *instance = side->instance;
-    struct peer *peer = peers_find(&side->peers, node);
-    if (peer == NULL || peer->lost)
+    uint32_t node = peer->config->node;
+    if (peer->lost)
         return;
     peer->lost = true;
     rt_trace(instance->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
@@ -350,13 +352,20 @@ void prefill_side_peer_lost(struct prefill_side *side, uint32_t node)
     }
 }
 
+void prefill_side_peer_lost(struct prefill_side *side, uint32_t node, uint32_t incarnation)
+{
+    struct peer *peer = peers_find(&side->peers, node);
+    if (peer != NULL && incarnation >= peer->incarnation) /* else a replacement is here already */
+        lose(side, peer);
+}
+
 void prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *m)
 {
     struct peer *peer = peers_find(&side->peers, source);
     if (peer == NULL || m->epoch <= peer->incarnation)
         return;
     /* A replacement numbers its epochs afresh. What was started for its predecessor goes. */
-    prefill_side_peer_lost(side, source);
+    lose(side, peer);
     peer->incarnation = m->epoch;
     peer->last_epoch = 0;
     peer->lost = false;

@@ -30,7 +30,7 @@ void prefill_side_make(struct prefill_side *side, struct arena *arena, struct in
 void prefill_side_prefill(struct prefill_side *side, uint32_t source, const struct message *message);
 void prefill_side_cancel(struct prefill_side *side, uint32_t source, const struct message *message);
 void prefill_side_write_done(struct prefill_side *side, uint32_t ticket, enum write_status status);
-void prefill_side_peer_lost(struct prefill_side *side, uint32_t node);
+void prefill_side_peer_lost(struct prefill_side *side, uint32_t node, uint32_t incarnation);
 void prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *message);
 
 /* The scheduler has given the sequence its pages: sends what was cached. */

@@ -208,6 +208,46 @@ static void failed(struct front *front, uint32_t slot, enum fail_reason reason)
     end_unserved(front, slot, TRACE_FAILED, reason);
 }
 
+/* ---- Members that are lost -------------------------------------------------------------------------------------- */
+
+static void lose(struct front *front, uint32_t node)
+{
+    uint32_t prefiller = router_member_of(&front->prefillers, node);
+    if (prefiller != NO_MEMBER && !front->prefillers.members[prefiller].lost) {
+        /* Its decoders see it too, and say which requests failed. */
+        front->prefillers.members[prefiller].lost = true;
+        rt_trace(front->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
+    }
+    uint32_t decoder = router_member_of(&front->decoders, node);
+    if (decoder == NO_MEMBER || front->decoders.members[decoder].lost)
+        return;
+    front->decoders.members[decoder].lost = true;
+    rt_trace(front->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
+    for (uint32_t slot = 0; slot < front->config->requests_max; slot++) {
+        struct front_request *r = &front->requests[slot];
+        if (!r->live || r->decoder != decoder)
+            continue;
+        r->produced = 0; /* how far it was is not known; the client keeps what it was sent */
+        failed(front, slot, FAIL_PEER_LOST);
+    }
+}
+
+static const struct router_member *member_of(const struct front *front, uint32_t node)
+{
+    uint32_t member = router_member_of(&front->prefillers, node);
+    if (member != NO_MEMBER)
+        return &front->prefillers.members[member];
+    member = router_member_of(&front->decoders, node);
+    return member != NO_MEMBER ? &front->decoders.members[member] : NULL;
+}
+
+void front_peer_lost(struct front *front, uint32_t node, uint32_t incarnation)
+{
+    const struct router_member *member = member_of(front, node);
+    if (member != NULL && incarnation >= member->incarnation) /* else a replacement is here already */
+        lose(front, node);
+}
+
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
 static void note_load(struct front *front, uint32_t source, const struct load_report *load)
@@ -220,16 +260,16 @@ static void note_load(struct front *front, uint32_t source, const struct load_re
         front->prefillers.members[member].pages_available = load->pages_available;
 }
 
-static void hello(struct front *front, uint32_t source)
+static void hello(struct front *front, uint32_t source, uint32_t incarnation)
 {
     uint32_t member = router_member_of(&front->decoders, source);
     struct router *router = member != NO_MEMBER ? &front->decoders : &front->prefillers;
     member = router_member_of(router, source);
-    if (member == NO_MEMBER)
+    if (member == NO_MEMBER || incarnation <= router->members[member].incarnation)
         return;
-    front_peer_lost(front, source); /* what its predecessor was doing is lost */
-    router->members[member].lost = false;
-    rt_trace(front->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, 0);
+    lose(front, source); /* what its predecessor was doing is lost */
+    router_rejoin(router, member, incarnation);
+    rt_trace(front->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, incarnation);
 }
 
 static void from_decoder(struct front *front, uint32_t slot, const struct message *m)
@@ -246,6 +286,11 @@ static void from_decoder(struct front *front, uint32_t slot, const struct messag
         end(front, slot);
         break;
     case MESSAGE_REJECTED:
+        if (m->reason == REJECT_DUPLICATE) { /* of a message that came twice: the first is being served */
+            front->late++;
+            rt_trace(front->rt, TRACE_LATE, r->id, 0, m->kind);
+            break;
+        }
         forget_route(front, r);
         end_unserved(front, slot, TRACE_REJECTED, m->reason);
         break;
@@ -266,7 +311,7 @@ static void from_decoder(struct front *front, uint32_t slot, const struct messag
 void front_message(struct front *front, uint32_t source, const struct message *m)
 {
     if (m->kind == MESSAGE_HELLO) {
-        hello(front, source);
+        hello(front, source, m->epoch);
         return;
     }
     note_load(front, source, &m->load);
@@ -286,27 +331,5 @@ void front_message(struct front *front, uint32_t source, const struct message *m
     } else {
         front->late++; /* a decoder that was given up still talks */
         rt_trace(front->rt, TRACE_LATE, m->request, m->epoch, m->kind);
-    }
-}
-
-void front_peer_lost(struct front *front, uint32_t node)
-{
-    uint32_t prefiller = router_member_of(&front->prefillers, node);
-    if (prefiller != NO_MEMBER && !front->prefillers.members[prefiller].lost) {
-        /* Its decoders see it too, and say which requests failed. */
-        front->prefillers.members[prefiller].lost = true;
-        rt_trace(front->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
-    }
-    uint32_t decoder = router_member_of(&front->decoders, node);
-    if (decoder == NO_MEMBER || front->decoders.members[decoder].lost)
-        return;
-    front->decoders.members[decoder].lost = true;
-    rt_trace(front->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
-    for (uint32_t slot = 0; slot < front->config->requests_max; slot++) {
-        struct front_request *r = &front->requests[slot];
-        if (!r->live || r->decoder != decoder)
-            continue;
-        r->produced = 0; /* how far it was is not known; the client keeps what it was sent */
-        failed(front, slot, FAIL_PEER_LOST);
     }
 }

@@ -51,7 +51,7 @@ void front_make(struct front *front, struct arena *arena, const struct node_conf
 void front_arrival(struct front *front, const struct request_spec *request);
 void front_abort(struct front *front, uint32_t id);
 void front_message(struct front *front, uint32_t source, const struct message *message);
-void front_peer_lost(struct front *front, uint32_t node);
+void front_peer_lost(struct front *front, uint32_t node, uint32_t incarnation);
 
 static inline uint32_t front_live(const struct front *front)
 {

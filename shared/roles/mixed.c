@@ -52,8 +52,9 @@ void mixed_request(struct instance *instance, const struct message *m)
 
 static void end_aborted(struct instance *instance, uint32_t slot)
 {
-    report_to_front(instance, MESSAGE_ABORTED, instance->sequences[slot].request, FAIL_CLIENT, 0);
+    uint32_t request = instance->sequences[slot].request;
     instance_end(instance, slot);
+    report_to_front(instance, MESSAGE_ABORTED, request, FAIL_CLIENT, 0);
 }
 
 void mixed_abort(struct instance *instance, uint32_t request)
@@ -119,8 +120,10 @@ static void prompt_complete(struct instance *instance, uint32_t slot)
     }
     if (s->produced == s->output_tokens) {
         rt_trace(rt, TRACE_FINISHED, s->request, s->produced, 0);
-        report_to_front(instance, MESSAGE_FINISHED, s->request, 0, s->produced);
+        uint32_t request = s->request;
+        uint32_t produced = s->produced;
         instance_end(instance, slot);
+        report_to_front(instance, MESSAGE_FINISHED, request, 0, produced);
     } else {
         sequence_list_append(&instance->groups[s->group].ready, instance->sequences, slot);
     }

@@ -25,6 +25,23 @@ uint32_t decode_context(const struct instance *instance, const struct sequence *
     return s->join_context + (uint32_t)(instance->step_counter - s->join_step);
 }
 
+/* Keys of the heap: the step after which a sequence needs attention, and in that step those that finish before those that
+ * need pages: what has finished gives pages back, and must not be preempted with nothing left to do. */
+static uint64_t finish_key(uint64_t step)
+{
+    return step << 1;
+}
+
+static uint64_t full_key(uint64_t step)
+{
+    return step << 1 | 1;
+}
+
+static uint64_t step_of_key(uint64_t key)
+{
+    return key >> 1;
+}
+
 /* The step after which the sequence has produced everything or filled its pages, whichever comes first. */
 static void watch(struct instance *instance, uint32_t slot)
 {
@@ -33,7 +50,8 @@ static void watch(struct instance *instance, uint32_t slot)
     uint64_t held = (uint64_t)s->page_count * instance->config->geometry.page_tokens;
     CHECK(held > s->join_context);
     uint64_t full = s->join_step + (held - s->join_context);
-    slot_heap_push(&instance->groups[s->group].attention, slot, min_u64(finish, full), s->age);
+    slot_heap_push(&instance->groups[s->group].attention, slot,
+                   min_u64(finish_key(finish), full_key(full)), s->age);
 }
 
 static void join(struct instance *instance, uint32_t slot)
@@ -101,7 +119,7 @@ uint64_t decode_steps_to_attention(const struct instance *instance)
     for (uint32_t g = 0; g < instance->config->group_count; g++) {
         const struct slot_heap_entry *top = slot_heap_top(&instance->groups[g].attention);
         if (top != NULL)
-            first = min_u64(first, top->key);
+            first = min_u64(first, step_of_key(top->key));
     }
     return first == UINT64_MAX ? first : first - instance->step_counter;
 }
@@ -115,15 +133,48 @@ void decode_advance(struct instance *instance, uint32_t steps)
     }
 }
 
-/* The youngest sequence of the group's batch; the heap is small enough to look through, and this is rare. */
+/* The youngest sequence of the group that is in the batch or waits for a place in it; looked for only when the pool is
+ * short. Sequences still being prefilled or filled cannot be taken: somebody writes to their pages. */
 static uint32_t youngest(const struct instance *instance, uint32_t g)
 {
-    const struct slot_heap *heap = &instance->groups[g].attention;
-    uint32_t best = heap->entries[0].slot;
-    for (uint32_t i = 1; i < heap->count; i++)
-        if (instance->sequences[heap->entries[i].slot].age > instance->sequences[best].age)
-            best = heap->entries[i].slot;
+    const struct group *group = &instance->groups[g];
+    const struct sequence *table = instance->sequences;
+    uint32_t best = group->attention.entries[0].slot;
+    for (uint32_t i = 1; i < group->attention.count; i++)
+        if (table[group->attention.entries[i].slot].age > table[best].age)
+            best = group->attention.entries[i].slot;
+    for (uint32_t slot = group->ready.head; slot != SLOT_NONE; slot = table[slot].next)
+        if (table[slot].age > table[best].age)
+            best = slot;
     return best;
+}
+
+static uint32_t preempt_youngest(struct instance *instance, uint32_t g)
+{
+    uint32_t slot = youngest(instance, g);
+    if (instance->sequences[slot].state == SEQUENCE_READY)
+        sequence_list_remove(&instance->groups[g].ready, instance->sequences, slot);
+    else
+        decode_leave(instance, slot);
+    instance->preemptions++;
+    return slot;
+}
+
+/* More pages for a sequence that has filled its own: the headroom, or what is left of the pool if that is less. */
+static bool grow(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    struct group *group = &instance->groups[s->group];
+    uint32_t context = decode_context(instance, s);
+    uint32_t page_tokens = instance->config->geometry.page_tokens;
+    uint64_t room = (uint64_t)page_pool_available(&group->pool) * page_tokens;
+    uint32_t want = decode_reserve_tokens(instance, s, context);
+    if (room == 0)
+        return false;
+    CHECK(instance_grow_pages(instance, slot, (uint32_t)min_u64(want, context + room)));
+    slot_heap_remove(&group->attention, slot);
+    watch(instance, slot);
+    return true;
 }
 
 enum decode_due decode_next_due(struct instance *instance, uint32_t *slot)
@@ -131,23 +182,17 @@ enum decode_due decode_next_due(struct instance *instance, uint32_t *slot)
     for (uint32_t g = 0; g < instance->config->group_count; g++) {
         struct group *group = &instance->groups[g];
         const struct slot_heap_entry *top;
-        while ((top = slot_heap_top(&group->attention)) != NULL && top->key <= instance->step_counter) {
+        while ((top = slot_heap_top(&group->attention)) != NULL && step_of_key(top->key) <= instance->step_counter) {
             *slot = top->slot;
-            struct sequence *s = &instance->sequences[*slot];
+            const struct sequence *s = &instance->sequences[*slot];
             if (decode_produced(instance, s) == s->output_tokens) {
                 decode_leave(instance, *slot);
                 return DECODE_FINISHED;
             }
-            uint32_t want = decode_reserve_tokens(instance, s, decode_context(instance, s));
-            if (instance_grow_pages(instance, *slot, want)) {
-                slot_heap_remove(&group->attention, *slot);
-                watch(instance, *slot);
+            if (grow(instance, *slot))
                 continue;
-            }
-            /* The pool is short: the youngest goes, be it this one. An older one always gets on. */
-            *slot = youngest(instance, g);
-            decode_leave(instance, *slot);
-            instance->preemptions++;
+            /* The pool is empty: the youngest goes, be it this one. */
+            *slot = preempt_youngest(instance, g);
             return DECODE_PREEMPTED;
         }
     }

@@ -28,7 +28,8 @@ void decode_advance(struct instance *instance, uint32_t steps);
 enum decode_due {
     DECODE_NOTHING = 0,
     DECODE_FINISHED = 1,  /* *slot has produced its last token and has left the batch; it still holds its pages */
-    DECODE_PREEMPTED = 2, /* *slot, the youngest of its group, had to give up its pages so that an older one could go on */
+    DECODE_PREEMPTED = 2, /* *slot, the youngest of its group's complete sequences, has left the batch (or the line for it)
+                             and must give up its pages so that an older one can go on */
 };
 enum decode_due decode_next_due(struct instance *instance, uint32_t *slot);
 

@@ -31,11 +31,15 @@ void instance_make(struct instance *instance, struct arena *arena, const struct 
                    struct runtime *rt, uint32_t peer_page_tokens)
 {
     CHECK(config->group_count >= 1 && config->group_count <= GROUPS_MAX);
+    CHECK(config->request_blocks_max <= REQUEST_BLOCKS_MAX);
+    CHECK(config->prefix_block_tokens % config->geometry.page_tokens == 0 || !config->scheduler.prefix_cache);
     uint32_t slots = config->requests_max;
     memset(instance, 0, sizeof *instance);
     instance->config = config;
     instance->rt = rt;
     instance->pages_max = min_u32(config->pages_per_group, kv_pages(&config->geometry, config->request_tokens_max) + 1);
+    if (config->role == ROLE_DECODE) /* a request's pages must fit a message */
+        instance->pages_max = min_u32(instance->pages_max, REQUEST_PAGES_MAX);
     instance->peer_pages_max = peer_page_tokens == 0 ? 0 : config->request_tokens_max / peer_page_tokens + 2;
     instance->sequences = arena_take(arena, slots, sizeof *instance->sequences);
     instance->pages = arena_take(arena, (size_t)slots * instance->pages_max, sizeof *instance->pages);
@@ -90,7 +94,8 @@ uint32_t instance_whole_blocks(const struct instance *instance, const struct seq
     if (!config->scheduler.prefix_cache || sequence->block_tokens != config->prefix_block_tokens ||
         sequence->block_tokens == 0)
         return 0;
-    return min_u32(sequence->block_count, tokens / sequence->block_tokens);
+    /* A partly filled last block names the prompt's tokens alone, not those produced after them. */
+    return min_u32(sequence->block_count, min_u32(tokens, sequence->prompt_tokens) / sequence->block_tokens);
 }
 
 bool instance_take_pages(struct instance *instance, uint32_t slot, uint32_t tokens, uint32_t cached_limit)

@@ -6,6 +6,11 @@
 #define MEMORY_CELLS (UINT32_C(1) << 16)
 #define NO_MEMBER UINT32_MAX
 
+static uint64_t pages_total(const struct peer_config *peer)
+{
+    return (uint64_t)peer->pages_per_group * peer->group_count;
+}
+
 void router_make(struct router *router, struct arena *arena, const struct node_config *config, enum node_role role,
                  enum router_policy policy)
 {
@@ -34,7 +39,7 @@ void router_make(struct router *router, struct arena *arena, const struct node_c
         router->members[index++] = (struct router_member){
             .node = peer->node,
             .config = peer,
-            .pages_available = (uint64_t)peer->pages_per_group * peer->group_count,
+            .pages_available = pages_total(peer),
         };
     }
 }
@@ -57,6 +62,16 @@ void router_remember(struct router *router, uint32_t member, const struct reques
         }
         memory->members[cell] |= UINT64_C(1) << (member & 63);
     }
+}
+
+void router_rejoin(struct router *router, uint32_t member, uint32_t incarnation)
+{
+    struct router_member *m = &router->members[member];
+    m->lost = false;
+    m->incarnation = incarnation;
+    m->pages_available = pages_total(m->config);
+    for (uint32_t cell = 0; router->memory.hashes != NULL && cell <= router->memory.mask; cell++)
+        router->memory.members[cell] &= ~(UINT64_C(1) << (member & 63));
 }
 
 /* Tokens of the request that each member has probably cached. */

@@ -16,6 +16,7 @@ struct router_member {
     uint32_t node;
     const struct peer_config *config;
     bool lost;
+    uint32_t incarnation; /* of its last HELLO */
     uint64_t queued_tokens;   /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens of
                                  the requests it is serving */
     uint64_t pages_available; /* as last reported */
@@ -51,6 +52,9 @@ uint32_t router_choose(struct router *router, const struct request_spec *request
 
 /* The request was sent to this member: its prefix will be cached there. */
 void router_remember(struct router *router, uint32_t member, const struct request_spec *request);
+
+/* The member is back, empty: nothing is cached or held there. */
+void router_rejoin(struct router *router, uint32_t member, uint32_t incarnation);
 
 /* UINT32_MAX when the node is not a member. */
 uint32_t router_member_of(const struct router *router, uint32_t node);

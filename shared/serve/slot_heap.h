@@ -17,7 +17,7 @@ struct slot_heap_entry {
 
 struct slot_heap {
     struct slot_heap_entry *entries;
-    uint32_t *positions; /* by slot, plus one; 0: not in a heap. May be shared by heaps of which a slot is in one at most */
+    uint32_t *positions; /* by slot, plus one; 0: in no heap. May be shared by heaps that share no slot */
     uint32_t count;
     uint32_t capacity;
 };

@@ -2,9 +2,9 @@
  *
  * All flows of a component rise together, each by the same part ("level") of the rate that it would have alone, so that
  * flows that meet at a NIC get equal parts of its time. A flow stops rising when it has all that it wants (a caught-up
- * gated flow: its production rate) or when one of its resources is full; the rest go on with what is left. The result is
- * the one allocation in which no flow can get more but at the cost of one that has no more: work-conserving, because a
- * flow that wants more has a resource without free time.
+ * gated flow: its production rate) or when one of its resources is full; the rest go on with what is left. The result
+ * is the one allocation in which no flow can get more but at the cost of one that has no more: work-conserving, because
+ * a flow that wants more has a resource without free time.
  *
  * Levels round down and usage rounds up, so no resource is promised more than all of its time.
  */
@@ -102,6 +102,13 @@ void sharing_fill(struct network *network)
         flow->next_rate = 0;
         if (!flow->stalled)
             rising[count++] = network->component[i];
+    }
+    if (count == 1) {
+        /* The usual case, and what the filling below comes to: its busiest resource is full at LEVEL_ONE. */
+        struct flow *flow = &network->flows[rising[0]];
+        bool satisfied = flow->state == FLOW_CAUGHT_UP && flow->demand_level <= LEVEL_ONE;
+        flow->next_rate = satisfied ? flow->demand : network->routes[flow->route].full_rate;
+        return;
     }
     set_weights(network, count);
     while (count > 0) {

@@ -16,6 +16,7 @@ mapfile -t files < <(
         grep -vE "^tests/(golden|fuzz)/.*[.](txt|json)\$" | LC_ALL=C sort
 )
 
+status=0
 awk '
 function report(line, text)
 {
@@ -93,11 +94,10 @@ END {
     finish()
     exit bad
 }
-' "${files[@]}"
+' "${files[@]}" || status=1
 
-status=0
 for file in "${files[@]}"; do
-    if [ -s "$file" ] && [ -n "$(tail -c 1 "$file")" ]; then
+    if [ -n "$(tail -c 1 "$file")" ]; then
         echo "$file: no newline at the end"
         status=1
     fi

@@ -1,6 +1,6 @@
 /* Architectures of published models, as their configuration files give them, for tests with known answers. */
-#ifndef TANDEM_TESTS_KNOWN_MODELS_H
-#define TANDEM_TESTS_KNOWN_MODELS_H
+#ifndef TANDEM_TESTS_SUPPORT_KNOWN_MODELS_H
+#define TANDEM_TESTS_SUPPORT_KNOWN_MODELS_H
 
 #include "model/architecture.h"
 

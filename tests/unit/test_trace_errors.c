@@ -67,9 +67,11 @@ static void test_azure(void **state)
         {AZURE "2023-11-16 18:15:46,2097153,44\n",
          "load.csv:2: ContextTokens: 2097153, expected a whole number of tokens from 1 to 2097152"},
         {AZURE "2023-11-16 18:15:46,99999999999999999999999999,44\n",
-         "load.csv:2: ContextTokens: \"99999999999999999999999999\", expected a whole number of tokens from 1 to 2097152"},
+         "load.csv:2: ContextTokens: \"99999999999999999999999999\", expected a whole number of tokens from 1 to "
+         "2097152"},
         {AZURE "2023-11-16 18:15:46,2097152,1\n",
-         "load.csv:2: GeneratedTokens: a prompt of 2097152 and an output of 1 tokens, expected at most 2097152 together"},
+         "load.csv:2: GeneratedTokens: a prompt of 2097152 and an output of 1 tokens, expected at most 2097152 "
+         "together"},
         {AZURE "2023-11-16 18:15:46,374,44,5\n", "load.csv:2: 4 columns, expected 3 as in the header"},
         {AZURE "2023-11-16 18:15:46\n", "load.csv:2: 1 column, expected 3 as in the header"},
         {AZURE "\n2023-11-16 18:15:46,374,44\n",
@@ -96,8 +98,9 @@ static void test_dates(void **state)
         char text[256];
         char expected[256];
         snprintf(text, sizeof text, AZURE "%s,374,44\n", dates[i]);
-        snprintf(expected, sizeof expected, "load.csv:2: TIMESTAMP: \"%s\", expected a date and time from 1970 to 2115 such "
-                 "as 2023-11-16 18:15:46.6805900", dates[i]);
+        snprintf(expected, sizeof expected,
+                 "load.csv:2: TIMESTAMP: \"%s\", expected a date and time from 1970 to 2115 such as "
+                 "2023-11-16 18:15:46.6805900", dates[i]);
         expect_error(text, strlen(text), TRACE_FORMAT_AZURE_CSV, expected);
     }
 }
@@ -124,7 +127,8 @@ static void test_plain(void **state)
         {"arrival_ms,prompt_tokens,output_tokens\nx,1,1\n",
          "load.csv:2: arrival_ms: \"x\", expected a number of milliseconds, at least 0"},
         {PLAIN "000000000000000000000000000000000000000\xc3\xbcx,1,1\n",
-         "load.csv:2: arrival_s: \"000000000000000000000000000000000000000\", expected a number of seconds, at least 0"},
+         "load.csv:2: arrival_s: \"000000000000000000000000000000000000000\", expected a number of seconds, at "
+         "least 0"},
         {"time,prompt_tokens,output_tokens\n0,1,1\n",
          "load.csv:1: no column with the time of arrival, expected arrival_s, arrival_ms, arrival_us, arrival_ns or "
          "timestamp"},
@@ -179,8 +183,8 @@ static void test_mooncake(void **state)
         {"{\"timestamp\": 0, \"input_length\": 1, \"output_length\": -5, \"hash_ids\": [0]}\n",
          "load.csv:1: output_length: -5, expected a whole number of tokens from 1 to 2097152"},
         {"{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1}\n",
-         "load.csv:1: hash_ids: missing, expected the ids of the prompt's blocks of 512 tokens; a trace without them is "
-         "plain CSV"},
+         "load.csv:1: hash_ids: missing, expected the ids of the prompt's blocks of 512 tokens; a trace without "
+         "them is plain CSV"},
         {"{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": 0}\n",
          "load.csv:1: hash_ids: an integer, expected an array of integers"},
         {"{\"timestamp\": 0, \"input_length\": 513, \"output_length\": 1, \"hash_ids\": [0]}\n",
@@ -191,7 +195,8 @@ static void test_mooncake(void **state)
          "load.csv:1: hash_ids: entry 2 is -7, expected at least 0"},
         {"{\"timestamp\": 0, \"input_length\": 1, \"output_length\": 1, \"hash_ids\": [0]}\n{\"timestamp\": 1,\n",
          "load.csv:2: column 16: not JSON: string or '}' expected near end of file"},
-        {"{\"timestamp\": 0, \"timestamp\": 1}\n", "load.csv:1: column 28: not JSON: duplicate object key near '\"timestamp\"'"},
+        {"{\"timestamp\": 0, \"timestamp\": 1}\n",
+         "load.csv:1: column 28: not JSON: duplicate object key near '\"timestamp\"'"},
     };
     expect_errors(bad, sizeof bad / sizeof bad[0], TRACE_FORMAT_MOONCAKE_JSONL);
 }
@@ -201,7 +206,8 @@ static void test_nul(void **state)
     (void)state;
     static const char bytes[] = PLAIN "0,1,1\n0,\0001,1\n";
     expect_error(bytes, sizeof bytes - 1, TRACE_FORMAT_CSV,
-                 "load.csv:3: byte 0x00 in column 3 is not text; expected UTF-8, plain or compressed with xz, gzip or zstd");
+                 "load.csv:3: byte 0x00 in column 3 is not text; expected UTF-8, plain or compressed with xz, gzip "
+                 "or zstd");
 }
 
 static void test_long_line(void **state)

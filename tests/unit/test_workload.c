@@ -117,8 +117,8 @@ static void test_duration(void **state)
     expect_end(workload);
 }
 
-/* The gaps' mean is 1 / rate, e^-1 of them exceed the mean, e^-3 three times the mean; 200,000 draws of a fixed seed lie
- * within four standard errors. */
+/* The gaps' mean is 1 / rate, e^-1 of them exceed the mean, e^-3 three times the mean; 200,000 draws of a fixed seed
+ * lie within four standard errors. */
 static void test_poisson_statistics(void **state)
 {
     (void)state;
@@ -290,6 +290,24 @@ static void test_quantile_lengths(void **state)
     expect_end(workload);
 }
 
+static void test_quantile_rounding(void **state)
+{
+    (void)state;
+    /* From 1 to 3 tokens evenly: half of all draws are nearest to 2. */
+    struct load load = generated_load(ARRIVAL_UNIFORM);
+    load.requests = 40000;
+    load.prompt = (struct length_distribution){
+        .kind = LENGTH_QUANTILES, .quantile_count = 2, .quantile_permille = {0, 1000}, .quantile_tokens = {1, 3}};
+    uint32_t counts[4] = {0};
+    struct workload *workload = create(&load, 13, NULL);
+    for (uint32_t id = 0; id < load.requests; id++)
+        counts[take(workload, id).spec.prompt_tokens & 3]++;
+    assert_in_range(counts[1], 10000 - 347, 10000 + 347);
+    assert_in_range(counts[2], 20000 - 400, 20000 + 400);
+    assert_in_range(counts[3], 10000 - 347, 10000 + 347);
+    expect_end(workload);
+}
+
 /* ---- Closed loop ----------------------------------------------------------------------------------------------- */
 
 static void test_closed_loop(void **state)
@@ -387,6 +405,24 @@ static void test_aborts(void **state)
     assert_int_equal(play_aborts(&load, many_ns), ABORT_REQUESTS);
 }
 
+static void test_aborts_follow_arrivals(void **state)
+{
+    (void)state;
+    /* At one instant all requests of a burst come before any of their aborts, which keep the order of the ids. */
+    struct load load = generated_load(ARRIVAL_BURST);
+    load.requests = 8;
+    load.abort_permille = 1000;
+    struct workload *workload = create(&load, 1, NULL);
+    struct workload_item item;
+    for (uint32_t burst = 0; burst < 2; burst++) {
+        for (uint32_t id = 4 * burst; id < 4 * burst + 4; id++)
+            take(workload, id);
+        for (uint32_t id = 4 * burst; id < 4 * burst + 4; id++)
+            assert_true(workload_next(workload, &item) && item.is_abort && item.spec.id == id);
+    }
+    expect_end(workload);
+}
+
 static void test_aborts_in_closed_loop(void **state)
 {
     (void)state;
@@ -461,7 +497,12 @@ static void test_trace_as_recorded(void **state)
     const uint32_t all[] = {0, 1, 2, 3, 4, 5};
     expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 2000, 2000, 3000, 6000, 9000}, all, 6, trace);
     load.duration_ns = 6 * NS_PER_S;
-    expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 2000, 2000, 3000}, all, 4, trace);
+    struct workload *workload = create(&load, 1, trace);
+    struct workload_summary summary;
+    workload_describe(workload, &summary);
+    assert_int_equal(summary.requests, 4);
+    assert_int_equal(summary.span_ns, 6 * NS_PER_S);
+    expect_arrivals(workload, (const int64_t[]){0, 2000, 2000, 3000}, all, 4, trace);
     load.requests = 2;
     expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 2000}, all, 2, trace);
     trace_file_free(trace);
@@ -474,15 +515,16 @@ static void test_trace_repeats(void **state)
     struct load load = trace_load();
     load.trace_repeat = 2;
     const uint32_t rows[] = {1, 2, 3, 4, 1, 2, 3, 4};
-    expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 0, 1000, 4000, 6000, 6000, 7000, 10000}, rows, 8, trace);
+    const int64_t twice_ms[] = {0, 0, 1000, 4000, 6000, 6000, 7000, 10000};
+    expect_arrivals(create(&load, 1, trace), twice_ms, rows, 8, trace);
     load.requests = 100; /* more than there are */
     struct workload *workload = create(&load, 1, trace);
     struct workload_summary summary;
     workload_describe(workload, &summary);
     assert_int_equal(summary.requests, 8);
-    expect_arrivals(workload, (const int64_t[]){0, 0, 1000, 4000, 6000, 6000, 7000, 10000}, rows, 8, trace);
-    /* To the end of the file: a turn ends one mean gap, (9 - 2) s / 4, after the last row. So it does where the window is
-     * said to be longer than the file. */
+    expect_arrivals(workload, twice_ms, rows, 8, trace);
+    /* To the end of the file: a turn ends one mean gap, (9 - 2) s / 4, after the last row. So it does where the window
+     * is said to be longer than the file. */
     load.requests = 7;
     load.trace_window_ns = 0;
     const uint32_t to_end[] = {1, 2, 3, 4, 5, 1, 2};
@@ -490,6 +532,10 @@ static void test_trace_repeats(void **state)
     expect_arrivals(create(&load, 1, trace), arrival_ms, to_end, 7, trace);
     load.trace_window_ns = 1000 * NS_PER_S;
     expect_arrivals(create(&load, 1, trace), arrival_ms, to_end, 7, trace);
+    /* A quiet end of a window inside the file belongs to it: [1 s, 9 s) takes 8 s. */
+    load.trace_window_ns = 8 * NS_PER_S;
+    load.requests = 5;
+    expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 0, 1000, 4000, 8000}, rows, 5, trace);
     trace_file_free(trace);
 }
 
@@ -520,9 +566,9 @@ static void test_trace_rate(void **state)
     load.requests = 3;
     const uint32_t rows[] = {1, 2, 3};
     expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 0, 750}, rows, 3, trace);
-    /* A duration of 3 s at 1/s holds three as well. */
+    /* A duration of 3.5 s at 1/s holds three as well. */
     load.requests = 0;
-    load.duration_ns = 3 * NS_PER_S;
+    load.duration_ns = 3500 * NS_PER_MS;
     expect_arrivals(create(&load, 1, trace), (const int64_t[]){0, 0, 750}, rows, 3, trace);
     trace_file_free(trace);
 }
@@ -540,8 +586,8 @@ static void test_trace_rotation(void **state)
         struct workload_summary summary;
         workload_describe(workload, &summary);
         assert_true(summary.first_row < 4);
-        if (seed == 1)
-            assert_int_equal(summary.first_row, 0);
+        if (seed == 0)
+            assert_int_equal(summary.first_row, 2);
         began[summary.first_row] = true;
         int64_t arrival_ms[4] = {0};
         uint32_t rows[4];
@@ -553,6 +599,44 @@ static void test_trace_rotation(void **state)
         expect_arrivals(workload, arrival_ms, rows, 4, trace);
     }
     assert_true(began[0] && began[1] && began[2] && began[3]);
+    trace_file_free(trace);
+}
+
+/* The shipped Azure trace as a planner plays it: 2,000 requests at 16/s. Seed 1 begins with the file, others elsewhere,
+ * and every one of them offers 16/s: the request that would follow comes at 125 s. */
+static void test_azure_at_a_rate(void **state)
+{
+    (void)state;
+    char path[1024];
+    struct user_error error = {.set = false};
+    snprintf(path, sizeof path, "%s/scenarios/traces/azure-2023-conversation.csv.xz", TANDEM_SOURCE_DIR);
+    struct trace_file *trace = trace_file_read(path, TRACE_FORMAT_AZURE_CSV, &error);
+    if (trace == NULL)
+        fail_msg("%s", error.text);
+    struct load load = {
+        .arrivals = ARRIVAL_TRACE, .rate_micro_per_s = 16000000, .requests = 2000, .trace_repeat = 1};
+    uint32_t first_rows[4];
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct workload *workload = create(&load, seed, trace);
+        struct workload_summary summary;
+        workload_describe(workload, &summary);
+        assert_int_equal(summary.requests, 2000);
+        assert_int_equal(summary.span_ns, 125 * NS_PER_S);
+        assert_int_equal(summary.window_rows, 19366);
+        first_rows[seed] = summary.first_row;
+        for (uint32_t id = 0; id < 2000; id++) {
+            struct workload_item item = take(workload, id);
+            uint32_t row = (summary.first_row + id) % 19366;
+            assert_int_equal(item.spec.prompt_tokens, trace->prompt_tokens[row]);
+            assert_null(item.spec.blocks);
+            assert_true(id > 0 ? item.arrival_ns < 125 * NS_PER_S : item.arrival_ns == 0);
+        }
+        expect_end(workload);
+    }
+    assert_int_equal(first_rows[1], 0);
+    for (int seed = 0; seed < 4; seed++)
+        for (int other = 0; other < seed; other++)
+            assert_true(first_rows[seed] != first_rows[other]);
     trace_file_free(trace);
 }
 
@@ -654,13 +738,16 @@ int main(void)
         cmocka_unit_test(test_slowest_rate),
         cmocka_unit_test(test_uniform_lengths),
         cmocka_unit_test(test_quantile_lengths),
+        cmocka_unit_test(test_quantile_rounding),
         cmocka_unit_test(test_closed_loop),
         cmocka_unit_test(test_aborts),
+        cmocka_unit_test(test_aborts_follow_arrivals),
         cmocka_unit_test(test_aborts_in_closed_loop),
         cmocka_unit_test(test_trace_as_recorded),
         cmocka_unit_test(test_trace_repeats),
         cmocka_unit_test(test_trace_rate),
         cmocka_unit_test(test_trace_rotation),
+        cmocka_unit_test(test_azure_at_a_rate),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_trace_errors),
         cmocka_unit_test(test_summary),

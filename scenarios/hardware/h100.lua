@@ -1,0 +1,19 @@
+-- 8 x H100 SXM 80 GB with a 400 Gbit/s ConnectX-7 beside each GPU.
+local fabrics = require "hardware.fabrics"
+
+return machine {
+  name = "H100 SXM, ConnectX-7",
+  gpu = "H100",
+  gpus = 8,                       -- HGX baseboard
+  memory = GiB(80),               -- ai-dynamo/aiconfigurator@095f58a, systems/h100_sxm.yaml
+  memory_bandwidth = TB_s(3.35),  -- the same; SemiAnalysisAI/InferenceX-app@77ca49a, gpu-specs.ts
+  bf16 = TFLOPS(989),             -- dense; InferenceX-app@77ca49a
+  fp8 = TFLOPS(1979),             -- dense; InferenceX-app@77ca49a
+  nvlink = GB_s(450),             -- one direction; InferenceX-app@77ca49a
+  nic = fabrics.connectx7,        -- 400 Gbit/s a GPU; InferenceX-app@77ca49a
+  watcher = us(6.2),              -- p50 of the layer watcher; arXiv 2510.27656
+  poll = us(2),                   -- assumed: a completion queue that is polled without pause
+  message = us(15),               -- assumed: one small write and its handling
+  price = usd_per_hour(1.30),     -- a GPU; InferenceX-app@77ca49a, constants.ts
+  price_basis = "rental, InferenceX cost model, 2026-04-03",
+}

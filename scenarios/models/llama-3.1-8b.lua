@@ -1,0 +1,14 @@
+-- Llama-3.1-8B in bf16. Values: config.json of meta-llama/Llama-3.1-8B.
+return model {
+  name = "Llama-3.1-8B",
+  attention = "gqa",     -- model_type llama
+  layers = 32,           -- num_hidden_layers
+  hidden = 4096,         -- hidden_size
+  heads = 32,            -- num_attention_heads
+  kv_heads = 8,          -- num_key_value_heads
+  head_dim = 128,        -- hidden_size / num_attention_heads
+  vocab = 128256,        -- vocab_size
+  intermediate = 14336,  -- intermediate_size
+  weights = "bf16",      -- torch_dtype
+  kv = "bf16",           -- torch_dtype
+}

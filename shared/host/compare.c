@@ -1,0 +1,163 @@
+/* See compare.h. */
+#include "host/compare.h"
+
+#include "base/arith.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* The two reports and everything found about them. */
+struct comparison {
+    struct run_report a;
+    struct run_report b;
+    bool same;
+    bool asked; /* the first divergence was looked for */
+    struct divergence divergence;
+};
+
+/* b - a in percent of a, with one decimal; a is not negative. */
+static void add_relative(struct table *table, int64_t a, int64_t b)
+{
+    if (a == 0) {
+        table_none(table);
+        return;
+    }
+    int128 scaled = (int128)(b - a) * 2000 + (b >= a ? a : -a);
+    table_fixed(table, (int64_t)(scaled / ((int128)a * 2)), 1);
+}
+
+static void add_values(struct table *table, const char *name, int64_t a, int64_t b, unsigned decimals)
+{
+    table_row(table);
+    table_text(table, name);
+    table_fixed(table, a, decimals);
+    table_fixed(table, b, decimals);
+    table_fixed(table, b - a, decimals);
+    add_relative(table, a, b);
+}
+
+static void add_counts(struct table *table, const struct comparison *c)
+{
+    add_values(table, "requests", (int64_t)c->a.requests, (int64_t)c->b.requests, 0);
+    add_values(table, "completed", (int64_t)c->a.completed, (int64_t)c->b.completed, 0);
+    add_values(table, "rejected", (int64_t)c->a.rejected, (int64_t)c->b.rejected, 0);
+    add_values(table, "failed", (int64_t)c->a.failed, (int64_t)c->b.failed, 0);
+    add_values(table, "aborted", (int64_t)c->a.aborted, (int64_t)c->b.aborted, 0);
+    add_values(table, "duration_s", fixed_round(c->a.duration_ns, 9, 3), fixed_round(c->b.duration_ns, 9, 3), 3);
+    add_values(table, "goodput_per_s", fixed_round((int64_t)c->a.goodput_micro_per_s, 6, 3),
+               fixed_round((int64_t)c->b.goodput_micro_per_s, 6, 3), 3);
+}
+
+static void add_metric(struct table *table, const char *name, const struct metric_summary *a,
+                       const struct metric_summary *b)
+{
+    const struct {
+        const char *statistic;
+        int64_t a_ns;
+        int64_t b_ns;
+    } rows[] = {
+        {"mean", a->mean_ns, b->mean_ns}, {"p50", a->p50_ns, b->p50_ns}, {"p90", a->p90_ns, b->p90_ns},
+        {"p95", a->p95_ns, b->p95_ns},    {"p99", a->p99_ns, b->p99_ns},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        char full[64];
+        snprintf(full, sizeof full, "%s.%s", name, rows[k].statistic);
+        /* A metric that one run lacks (no request completed) has nothing to be compared with. */
+        if (a->count > 0 && b->count > 0)
+            add_values(table, full, fixed_round(rows[k].a_ns, 6, 3), fixed_round(rows[k].b_ns, 6, 3), 3);
+    }
+}
+
+static struct table *comparison_table(const struct comparison *c)
+{
+    struct table *table = table_new(NULL);
+    char heading[2][32];
+    snprintf(heading[0], sizeof heading[0], "run %" PRId64, c->a.run);
+    snprintf(heading[1], sizeof heading[1], "run %" PRId64, c->b.run);
+    table_column(table, "metric", "");
+    table_column(table, "a", heading[0]);
+    table_column(table, "b", heading[1]);
+    table_column(table, "difference", "difference");
+    table_column(table, "relative_percent", "%");
+    add_counts(table, c);
+    add_metric(table, "ttft_ms", &c->a.ttft, &c->b.ttft);
+    add_metric(table, "tpot_ms", &c->a.tpot, &c->b.tpot);
+    add_metric(table, "itl_ms", &c->a.itl, &c->b.itl);
+    add_metric(table, "e2e_ms", &c->a.e2e, &c->b.e2e);
+    for (int span = 0; span < SPAN_COUNT; span++) {
+        char name[64];
+        snprintf(name, sizeof name, "spans_ms.%s", span_names[span]);
+        add_metric(table, name, &c->a.spans[span], &c->b.spans[span]);
+    }
+    return table;
+}
+
+static json_t *divergence_json(const struct comparison *c)
+{
+    if (!c->asked || !c->divergence.found)
+        return json_null();
+    return json_pack("{s:I, s:I, s:I, s:s, s:s}", "record", (json_int_t)c->divergence.record, "time_a_ns",
+                     (json_int_t)c->divergence.time_a_ns, "time_b_ns", (json_int_t)c->divergence.time_b_ns, "a",
+                     c->divergence.a, "b", c->divergence.b);
+}
+
+static void write_run_line(FILE *file, const struct run_report *report)
+{
+    fprintf(file, "run %" PRId64 ": %s, seed %" PRIu64 ", %s, build %.12s, trace hash %016" PRIx64 "\n", report->run,
+            report->scenario, report->seed, report->backend, report->build, report->trace_hash);
+}
+
+static void write_divergence(FILE *file, const struct comparison *c)
+{
+    if (c->same) {
+        fputs("the same decisions at the same times\n", file);
+    } else if (!c->asked) {
+        fputs("the decisions differ\n", file);
+    } else if (!c->divergence.found) {
+        fputs("no decision differs up to the end of the shorter trace\n", file);
+    } else {
+        fprintf(file, "first difference at trace record %" PRIu64 ":\n", c->divergence.record);
+        fprintf(file, "  run %" PRId64 " at %" PRId64 " ns: %s\n", c->a.run, c->divergence.time_a_ns, c->divergence.a);
+        fprintf(file, "  run %" PRId64 " at %" PRId64 " ns: %s\n", c->b.run, c->divergence.time_b_ns, c->divergence.b);
+    }
+}
+
+static void write_comparison(const struct comparison *c, const struct output *output)
+{
+    struct table *table = comparison_table(c);
+    if (output->format == OUTPUT_JSON) {
+        json_t *json =
+            json_pack("{s:o, s:o, s:b, s:o, s:o}", "a", run_report_json(&c->a), "b", run_report_json(&c->b),
+                      "same_decisions", c->same, "divergence", divergence_json(c), "metrics", table_json(table));
+        output_json(output, json);
+        json_decref(json);
+    } else if (output->format == OUTPUT_CSV) {
+        output_table(output, table);
+    } else {
+        write_run_line(output->file, &c->a);
+        write_run_line(output->file, &c->b);
+        write_divergence(output->file, c);
+        fputc('\n', output->file);
+        output_table(output, table);
+    }
+    table_free(table);
+}
+
+bool compare_runs(struct results *store, int64_t run_a, int64_t run_b, divergence_function *first_divergence,
+                  const struct output *output, struct user_error *error)
+{
+    struct comparison c;
+    memset(&c, 0, sizeof c);
+    bool good = results_run_read(store, run_a, &c.a, error) && results_run_read(store, run_b, &c.b, error);
+    if (good) {
+        c.same = c.a.trace_hash == c.b.trace_hash && c.a.event_count == c.b.event_count;
+        c.asked = !c.same && first_divergence != NULL;
+        if (c.asked)
+            good = first_divergence(store, run_a, run_b, &c.divergence, error);
+    }
+    if (good)
+        write_comparison(&c, output);
+    run_report_free(&c.a);
+    run_report_free(&c.b);
+    return good;
+}

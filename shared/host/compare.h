@@ -1,0 +1,31 @@
+/* Two stored runs side by side: counts, percentiles and spans with their differences, and the first decision in which
+ * they part.
+ */
+#ifndef TANDEM_HOST_COMPARE_H
+#define TANDEM_HOST_COMPARE_H
+
+#include "host/output.h"
+#include "host/results.h"
+
+/* The first trace record in which two runs differ. */
+struct divergence {
+    bool found;      /* false: no difference up to the end of the shorter trace */
+    uint64_t record; /* its place in both traces, from 0 */
+    int64_t time_a_ns;
+    int64_t time_b_ns;
+    char a[160]; /* "decode-0 dispatched request 17 a=3 b=96256" */
+    char b[160];
+};
+
+/* How the traces of two runs are had again is the runtime's affair: the database stores their hashes. NULL in place of
+ * the function: unknown. False with an error when it was tried and failed. */
+typedef bool divergence_function(struct results *store, int64_t run_a, int64_t run_b, struct divergence *divergence,
+                                 struct user_error *error);
+
+/* Writes the comparison. Runs with equal trace hashes made the same decisions at the same times, and `first_divergence`
+ * is not asked. JSON: {a, b (run objects), same_decisions, divergence (null, or {record, time_a_ns, time_b_ns, a, b}),
+ * metrics: [{metric, a, b, difference, relative_percent}]}. */
+bool compare_runs(struct results *store, int64_t run_a, int64_t run_b, divergence_function *first_divergence,
+                  const struct output *output, struct user_error *error);
+
+#endif

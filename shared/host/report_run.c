@@ -1,0 +1,164 @@
+/* See report_run.h. */
+#include "host/report_run.h"
+
+#include "base/arith.h"
+
+#include <inttypes.h>
+
+/* Microseconds are enough for people; nanoseconds are in the JSON. */
+static void add_ms(struct table *table, int64_t value_ns)
+{
+    table_fixed(table, fixed_round(value_ns, 6, 3), 3);
+}
+
+static void add_percent(struct table *table, uint32_t permille)
+{
+    table_fixed(table, permille, 1);
+}
+
+static void write_and_free(const struct output *output, struct table *table)
+{
+    output_table(output, table);
+    table_free(table);
+}
+
+static void report_summary(const struct run_report *report, const struct output *output)
+{
+    char title[256];
+    snprintf(title, sizeof title, "run %" PRId64 ": %s, seed %" PRIu64 ", %s, trace hash %016" PRIx64, report->run,
+             report->scenario, report->seed, report->backend, report->trace_hash);
+    struct table *table = table_new(title);
+    table_column(table, "requests", "requests");
+    table_column(table, "completed", "completed");
+    table_column(table, "rejected", "rejected");
+    table_column(table, "failed", "failed");
+    table_column(table, "aborted", "aborted");
+    table_column(table, "duration_s", "duration s");
+    table_column(table, "goodput_per_s", "goodput /s");
+    table_column(table, "output_tokens_per_s", "output tokens/s");
+    table_row(table);
+    table_integer(table, (int64_t)report->requests);
+    table_integer(table, (int64_t)report->completed);
+    table_integer(table, (int64_t)report->rejected);
+    table_integer(table, (int64_t)report->failed);
+    table_integer(table, (int64_t)report->aborted);
+    table_fixed(table, fixed_round(report->duration_ns, 9, 3), 3);
+    table_fixed(table, fixed_round((int64_t)report->goodput_micro_per_s, 6, 3), 3);
+    if (report->duration_ns > 0)
+        table_fixed(
+            table,
+            (int64_t)mul_div_floor_u64(report->output_tokens, UINT64_C(10000000000), (uint64_t)report->duration_ns), 1);
+    write_and_free(output, table);
+}
+
+static void metric_columns(struct table *table, const char *key, const char *heading)
+{
+    table_column(table, key, heading);
+    table_column(table, "count", "count");
+    table_column(table, "mean_ms", "mean");
+    table_column(table, "p50_ms", "p50");
+    table_column(table, "p90_ms", "p90");
+    table_column(table, "p95_ms", "p95");
+    table_column(table, "p99_ms", "p99");
+    table_column(table, "max_ms", "max");
+}
+
+static void metric_row(struct table *table, const char *name, const struct metric_summary *metric)
+{
+    table_row(table);
+    table_text(table, name);
+    table_integer(table, (int64_t)metric->count);
+    if (metric->count == 0) {
+        for (int k = 0; k < 6; k++)
+            table_none(table);
+        return;
+    }
+    add_ms(table, metric->mean_ns);
+    add_ms(table, metric->p50_ns);
+    add_ms(table, metric->p90_ns);
+    add_ms(table, metric->p95_ns);
+    add_ms(table, metric->p99_ns);
+    add_ms(table, metric->max_ns);
+}
+
+static void latency_rows(struct table *table, const struct run_report *report)
+{
+    metric_row(table, "ttft", &report->ttft);
+    metric_row(table, "tpot", &report->tpot);
+    metric_row(table, "itl", &report->itl);
+    metric_row(table, "e2e", &report->e2e);
+}
+
+static void span_rows(struct table *table, const struct run_report *report)
+{
+    for (int span = 0; span < SPAN_COUNT; span++)
+        metric_row(table, span_names[span], &report->spans[span]);
+}
+
+static void report_instances(const struct run_report *report, const struct output *output)
+{
+    struct table *table = table_new("instances");
+    table_column(table, "name", "instance");
+    table_column(table, "role", "role");
+    table_column(table, "ranks", "ranks");
+    table_column(table, "requests", "requests");
+    table_column(table, "utilization_percent", "busy %");
+    table_column(table, "compute_bound_percent", "compute %");
+    table_column(table, "bandwidth_bound_percent", "bandwidth %");
+    table_column(table, "communication_bound_percent", "network %");
+    table_column(table, "overhead_bound_percent", "overhead %");
+    table_column(table, "kv_used_peak_percent", "KV peak %");
+    table_column(table, "preemptions", "preempted");
+    for (uint32_t k = 0; k < report->instance_count; k++) {
+        const struct instance_report *instance = &report->instances[k];
+        table_row(table);
+        table_text(table, instance->name);
+        table_text(table, instance->role);
+        table_integer(table, instance->ranks);
+        table_integer(table, (int64_t)instance->requests);
+        add_percent(table, instance->utilization_permille);
+        add_percent(table, instance->compute_bound_permille);
+        add_percent(table, instance->bandwidth_bound_permille);
+        add_percent(table, instance->communication_bound_permille);
+        add_percent(table, instance->overhead_bound_permille);
+        add_percent(table, instance->kv_used_peak_permille);
+        table_integer(table, (int64_t)instance->preemptions);
+    }
+    write_and_free(output, table);
+}
+
+static void report_csv(const struct run_report *report, const struct output *output)
+{
+    struct table *table = table_new(NULL);
+    metric_columns(table, "metric", "metric");
+    latency_rows(table, report);
+    span_rows(table, report);
+    write_and_free(output, table);
+}
+
+void report_run(const struct run_report *report, const struct output *output)
+{
+    if (output->format == OUTPUT_JSON) {
+        json_t *json = run_report_json(report);
+        output_json(output, json);
+        json_decref(json);
+        return;
+    }
+    if (output->format == OUTPUT_CSV) {
+        report_csv(report, output);
+        return;
+    }
+    report_summary(report, output);
+    fputc('\n', output->file);
+    struct table *latencies = table_new("latencies, ms");
+    metric_columns(latencies, "metric", "");
+    latency_rows(latencies, report);
+    write_and_free(output, latencies);
+    fputc('\n', output->file);
+    struct table *spans = table_new("where the time goes, ms (the first seven add up to TTFT)");
+    metric_columns(spans, "span", "");
+    span_rows(spans, report);
+    write_and_free(output, spans);
+    fputc('\n', output->file);
+    report_instances(report, output);
+}

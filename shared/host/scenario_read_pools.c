@@ -1,0 +1,146 @@
+/* Sections of a scenario: the model, and the pools with their machines and shardings. */
+#include "host/scenario_internal.h"
+
+#include "base/limits.h"
+
+#include <lauxlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LENGTH(list) (sizeof(list) / sizeof((list)[0]))
+
+void scenario_read_model(const struct cursor *root, struct architecture *model)
+{
+    cursor_push_table(root, "model", "model");
+    struct cursor cursor = cursor_below(root, "model");
+    read_no_others(&cursor, &schema_model, NULL, 0);
+    read_fields(&cursor, &schema_model, model);
+    lua_pop(root->reader->L, 1);
+    if (model->expert_weight_format == 0)
+        model->expert_weight_format = model->weight_format;
+    if (model->window == 0 && model->full_layers != 0)
+        cursor_fail(&cursor, "full_layers", "has a meaning only beside window");
+    if (model->window == 0)
+        model->full_layers = model->layers;
+}
+
+static void read_machine(const struct cursor *pool, struct hardware *machine)
+{
+    static const char *const others[] = {"nic"};
+    lua_State *L = pool->reader->L;
+    cursor_push_table(pool, "machine", "machine");
+    struct cursor cursor = cursor_below(pool, "machine");
+    read_no_others(&cursor, &schema_machine, others, LENGTH(others));
+    read_fields(&cursor, &schema_machine, machine);
+    cursor_push_table(&cursor, "nic", "nic");
+    struct cursor nic = cursor_below(&cursor, "nic");
+    read_no_others(&nic, &schema_nic, NULL, 0);
+    read_fields(&nic, &schema_nic, &machine->nic);
+    lua_pop(L, 2);
+}
+
+/* The length of the list at the cursor; fails when anything but a list is there. */
+static uint32_t read_list_length(const struct cursor *cursor, uint32_t max, const char *limit)
+{
+    lua_State *L = cursor->reader->L;
+    lua_Unsigned length = lua_rawlen(L, cursor->index);
+    if (length == 0)
+        cursor_fail(cursor, NULL, "at least one entry is wanted");
+    if (length > max)
+        cursor_fail(cursor, NULL, "at most %u entries (%s), not %llu", max, limit, (unsigned long long)length);
+    lua_pushnil(L);
+    while (lua_next(L, cursor->index) != 0) {
+        lua_pop(L, 1);
+        if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 1 || lua_tointeger(L, -1) > (lua_Integer)length)
+            cursor_fail(cursor, NULL, "a list is wanted: values without names, one after the other");
+    }
+    return (uint32_t)length;
+}
+
+static void read_shardings(const struct cursor *pool, struct pool *result)
+{
+    lua_State *L = pool->reader->L;
+    cursor_push_table(pool, "shardings", NULL);
+    struct cursor list = cursor_below(pool, "shardings");
+    result->sharding_count = read_list_length(&list, SCENARIO_SHARDINGS_MAX, "SCENARIO_SHARDINGS_MAX");
+    for (uint32_t k = 0; k < result->sharding_count; k++) {
+        char key[16];
+        snprintf(key, sizeof key, "%u", k + 1);
+        cursor_push_table(&list, key, NULL);
+        struct cursor sharding = cursor_below(&list, key);
+        read_no_others(&sharding, &schema_sharding, NULL, 0);
+        read_fields(&sharding, &schema_sharding, &result->shardings[k]);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+}
+
+/* plan = { least, most }: the counts that the planner tries; absent: only `count`. */
+static void read_plan_range(const struct cursor *pool, struct pool *result)
+{
+    lua_State *L = pool->reader->L;
+    result->count_min = result->count;
+    result->count_max = result->count;
+    bool present = cursor_push(pool, "plan") != LUA_TNIL;
+    lua_pop(L, 1);
+    cursor_origin(pool, "plan", present);
+    if (!present)
+        return;
+    cursor_push_table(pool, "plan", NULL);
+    struct cursor range = cursor_below(pool, "plan");
+    if (read_list_length(&range, 2, "least and most") != 2)
+        cursor_fail(&range, NULL, "two counts are wanted, as in {1, 4}");
+    cursor_push(&range, "1");
+    result->count_min = (uint32_t)read_count(&range, "1", 1, NODES_MAX - 1, "NODES_MAX");
+    cursor_push(&range, "2");
+    result->count_max = (uint32_t)read_count(&range, "2", result->count_min, NODES_MAX - 1, "NODES_MAX");
+    lua_pop(L, 3);
+}
+
+static void read_pool(const struct cursor *pools, const char *name, struct pool *pool)
+{
+    static const char *const others[] = {"machine", "plan", "shardings"};
+    lua_State *L = pools->reader->L;
+    cursor_push_table(pools, name, "pool");
+    struct cursor cursor = cursor_below(pools, name);
+    snprintf(pool->name, sizeof pool->name, "%s", name);
+    read_no_others(&cursor, &schema_pool, others, LENGTH(others));
+    read_fields(&cursor, &schema_pool, pool);
+    read_plan_range(&cursor, pool);
+    read_shardings(&cursor, pool);
+    read_machine(&cursor, &pool->hardware);
+    lua_pop(L, 1);
+}
+
+static void check_pool_name(const struct cursor *pools, const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    if (strlen(name) >= sizeof((struct pool *)0)->name || strspn(name, allowed) != strlen(name) ||
+        (name[0] >= '0' && name[0] <= '9'))
+        cursor_fail(pools, NULL, "the name of a pool is at most %zu letters, digits, '_' and '-', a letter first",
+                    sizeof((struct pool *)0)->name - 1);
+}
+
+/* Pools are numbered by role, then by name: a Lua table has no order of its own. */
+void scenario_read_pools(const struct cursor *root, struct scenario *scenario)
+{
+    lua_State *L = root->reader->L;
+    const char *names[SCENARIO_POOLS_MAX];
+    struct pool pool;
+    cursor_push_table(root, "pools", NULL);
+    struct cursor pools = cursor_below(root, "pools");
+    size_t count = read_sorted_keys(&pools, names, SCENARIO_POOLS_MAX, "SCENARIO_POOLS_MAX");
+    if (count == 0)
+        cursor_fail(&pools, NULL, "at least one pool is wanted, as in prefill = pool { ... }");
+    for (size_t k = 0; k < count; k++) {
+        check_pool_name(&pools, names[k]);
+        memset(&pool, 0, sizeof pool);
+        read_pool(&pools, names[k], &pool);
+        size_t at = k;
+        for (; at > 0 && scenario->pools[at - 1].role > pool.role; at--)
+            scenario->pools[at] = scenario->pools[at - 1];
+        scenario->pools[at] = pool;
+    }
+    scenario->pool_count = (uint32_t)count;
+    lua_pop(L, 1);
+}

@@ -1,0 +1,220 @@
+/* The space a scenario spans: every pair of a prefill and a decode pool, every sharding each offers, every pair of counts in
+ * their ranges that the budget of machines allows; and the colocated variants.
+ */
+#include "base/arith.h"
+#include "sim/plan/plan_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Token budgets of the colocated variants. A small one protects decoding from prompts, a large one feeds the prompts; what
+ * is best depends on the targets, so both ends are tried. */
+static const uint32_t mixed_budgets[] = {512, 2048, 8192};
+
+static struct plan_candidate *add(struct plan *plan)
+{
+    struct plan_result *result = plan->result;
+    if (result->count == plan->capacity) {
+        plan->capacity = max_u32(64, plan->capacity * 2);
+        result->items = realloc(result->items, plan->capacity * sizeof *result->items);
+        CHECK(result->items != NULL);
+    }
+    struct plan_candidate *item = &result->items[result->count++];
+    memset(item, 0, sizeof *item);
+    return item;
+}
+
+static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t sharding)
+{
+    const struct pool *p = &plan->scenario->pools[pool];
+    struct device_model **model = &plan->models[pool][sharding];
+    char *error = plan->model_errors[pool][sharding];
+    if (*model == NULL && error[0] == '\0')
+        *model = device_model_make(&plan->scenario->model, p->shardings[sharding], &p->hardware, error,
+                                   sizeof plan->model_errors[pool][sharding]);
+    return *model;
+}
+
+/* "TP8", with the hardware where the scenario's pools are not all on the same. */
+static void side_text(const struct plan *plan, uint32_t pool, uint32_t sharding, char *text, size_t size)
+{
+    const struct pool *p = &plan->scenario->pools[pool];
+    bool differ = false;
+    for (uint32_t i = 0; i < plan->scenario->pool_count; i++)
+        differ |= strcmp(plan->scenario->pools[i].hardware.name, p->hardware.name) != 0;
+    char parallelism[40];
+    parallelism_text(&p->shardings[sharding], parallelism, sizeof parallelism);
+    snprintf(text, size, "%s%s%s", parallelism, differ ? " on " : "", differ ? p->hardware.gpu : "");
+}
+
+static void assess(struct plan *plan, struct candidate *candidate)
+{
+    if (candidate->refusal[0] == '\0') {
+        candidate_assess(candidate, &plan->demand, &plan->sizes);
+    } else {
+        candidate->bound_by = BOUND_DOES_NOT_FIT;
+    }
+}
+
+static void set_model(struct plan *plan, struct candidate *candidate, uint32_t pool, uint32_t sharding,
+                      uint32_t in_pool)
+{
+    candidate->models.pool[in_pool] = model_of(plan, pool, sharding);
+    if (candidate->models.pool[in_pool] == NULL && candidate->refusal[0] == '\0')
+        snprintf(candidate->refusal, sizeof candidate->refusal, "%s", plan->model_errors[pool][sharding]);
+}
+
+/* Machines that two pools take: instances that are smaller than a machine share one, also across pools on one hardware. */
+static uint32_t machines_of(const struct pool *p, uint32_t p_gpus, const struct pool *d, uint32_t d_gpus)
+{
+    if (strcmp(p->hardware.name, d->hardware.name) == 0)
+        return ceil_div_u32(p_gpus + d_gpus, p->hardware.gpus_per_node);
+    return ceil_div_u32(p_gpus, p->hardware.gpus_per_node) + ceil_div_u32(d_gpus, d->hardware.gpus_per_node);
+}
+
+static bool add_pair(struct plan *plan, const uint32_t pools[2], const uint32_t shardings[2], uint32_t prefill,
+                     uint32_t decode)
+{
+    const struct scenario *scenario = plan->scenario;
+    const struct pool *p = &scenario->pools[pools[0]];
+    const struct pool *d = &scenario->pools[pools[1]];
+    uint32_t machines = machines_of(p, prefill * kv_ranks(&p->shardings[shardings[0]]), d,
+                                    decode * kv_ranks(&d->shardings[shardings[1]]));
+    if (scenario->plan.nodes_max > 0 && machines > scenario->plan.nodes_max)
+        return false;
+    struct candidate *candidate = &add(plan)->candidate;
+    candidate->scenario = scenario;
+    candidate->choice.pool_count = scenario->pool_count;
+    candidate->choice.pool[pools[0]].count = prefill;
+    candidate->choice.pool[pools[0]].sharding = shardings[0];
+    candidate->choice.pool[pools[1]].count = decode;
+    candidate->choice.pool[pools[1]].sharding = shardings[1];
+    candidate->models.pool_count = scenario->pool_count;
+    candidate->prefill = prefill;
+    candidate->decode = decode;
+    char sides[2][64];
+    for (uint32_t side = 0; side < 2; side++) {
+        set_model(plan, candidate, pools[side], shardings[side], pools[side]);
+        side_text(plan, pools[side], shardings[side], sides[side], sizeof sides[side]);
+    }
+    /* 47 characters a side: longer names are cut in the label, never mixed up, for counts and pools differ too. */
+    snprintf(candidate->sharding, sizeof candidate->sharding, "%.46s / %.46s", sides[0], sides[1]);
+    snprintf(candidate->label, sizeof candidate->label, "%uP%uD %s", prefill, decode, candidate->sharding);
+    assess(plan, candidate);
+    return true;
+}
+
+static void add_counts(struct plan *plan, const uint32_t pools[2], const uint32_t shardings[2])
+{
+    const struct pool *p = &plan->scenario->pools[pools[0]];
+    const struct pool *d = &plan->scenario->pools[pools[1]];
+    for (uint32_t prefill = max_u32(1, p->count_min); prefill <= p->count_max; prefill++)
+        for (uint32_t decode = max_u32(1, d->count_min); decode <= d->count_max; decode++)
+            add_pair(plan, pools, shardings, prefill, decode);
+}
+
+bool plan_enumerate(struct plan *plan)
+{
+    const struct scenario *scenario = plan->scenario;
+    for (uint32_t p = 0; p < scenario->pool_count; p++) {
+        if (scenario->pools[p].role != ROLE_PREFILL)
+            continue;
+        for (uint32_t d = 0; d < scenario->pool_count; d++) {
+            if (scenario->pools[d].role != ROLE_DECODE)
+                continue;
+            for (uint32_t s = 0; s < scenario->pools[p].sharding_count; s++)
+                for (uint32_t t = 0; t < scenario->pools[d].sharding_count; t++)
+                    add_counts(plan, (uint32_t[]){p, d}, (uint32_t[]){s, t});
+        }
+    }
+    return plan->result->count > 0;
+}
+
+/* ---- Colocated --------------------------------------------------------------------------------------------------- */
+
+static struct scenario *mixed_variant(struct plan *plan, uint32_t pool, uint32_t budget)
+{
+    struct scenario *variant = malloc(sizeof *variant);
+    CHECK(variant != NULL);
+    *variant = *plan->scenario;
+    variant->pool_count = 1;
+    variant->pools[0] = plan->scenario->pools[pool];
+    snprintf(variant->pools[0].name, sizeof variant->pools[0].name, "mixed");
+    variant->pools[0].role = ROLE_MIXED;
+    variant->pools[0].scheduler.token_budget = budget;
+    struct plan_result *result = plan->result;
+    result->variants = realloc(result->variants, (result->variant_count + 1) * sizeof *result->variants);
+    CHECK(result->variants != NULL);
+    result->variants[result->variant_count++] = variant;
+    return variant;
+}
+
+static void add_mixed(struct plan *plan, uint32_t pool, uint32_t sharding, uint32_t budget, uint32_t machines)
+{
+    const struct pool *p = &plan->scenario->pools[pool];
+    uint32_t ranks = kv_ranks(&p->shardings[sharding]);
+    uint32_t count = machines * p->hardware.gpus_per_node / ranks;
+    if (count == 0)
+        return;
+    struct scenario *variant = mixed_variant(plan, pool, budget);
+    struct candidate *candidate = &add(plan)->candidate;
+    candidate->scenario = variant;
+    candidate->mixed = true;
+    candidate->decode = count;
+    candidate->choice.pool_count = 1;
+    candidate->choice.pool[0].count = count;
+    candidate->choice.pool[0].sharding = sharding;
+    candidate->models.pool_count = 1;
+    set_model(plan, candidate, pool, sharding, 0);
+    side_text(plan, pool, sharding, candidate->sharding, sizeof candidate->sharding);
+    snprintf(candidate->label, sizeof candidate->label, "%u x mixed %s, budget %u", count, candidate->sharding,
+             budget);
+    assess(plan, candidate);
+}
+
+/* Whether an earlier pool of the scenario offers the same hardware and sharding. */
+static bool seen_before(const struct scenario *scenario, uint32_t pool, uint32_t sharding)
+{
+    const struct pool *p = &scenario->pools[pool];
+    for (uint32_t i = 0; i <= pool; i++) {
+        const struct pool *q = &scenario->pools[i];
+        if (strcmp(q->hardware.name, p->hardware.name) != 0)
+            continue;
+        for (uint32_t s = 0; s < (i == pool ? sharding : q->sharding_count); s++)
+            if (memcmp(&q->shardings[s], &p->shardings[sharding], sizeof q->shardings[s]) == 0)
+                return true;
+    }
+    return false;
+}
+
+void plan_enumerate_colocated(struct plan *plan, uint32_t machines)
+{
+    const struct scenario *scenario = plan->scenario;
+    for (uint32_t pool = 0; pool < scenario->pool_count; pool++)
+        for (uint32_t s = 0; s < scenario->pools[pool].sharding_count; s++) {
+            if (seen_before(scenario, pool, s))
+                continue;
+            for (size_t b = 0; b < sizeof mixed_budgets / sizeof *mixed_budgets; b++)
+                add_mixed(plan, pool, s, mixed_budgets[b], machines);
+        }
+}
+
+void plan_space_free(struct plan *plan)
+{
+    for (uint32_t pool = 0; pool < SCENARIO_POOLS_MAX; pool++)
+        for (uint32_t s = 0; s < SCENARIO_SHARDINGS_MAX; s++)
+            device_model_free(plan->models[pool][s]);
+    for (uint32_t i = 0; i < plan->result->count; i++)
+        plan->result->items[i].candidate.models = (struct run_models){.pool_count = 0};
+}
+
+bool plan_better(uint64_t rate_a, const struct candidate *a, uint64_t rate_b, const struct candidate *b)
+{
+    bool priced = a->usd_micros_per_hour > 0 && b->usd_micros_per_hour > 0;
+    uint64_t cost_a = priced ? a->usd_micros_per_hour : a->gpus;
+    uint64_t cost_b = priced ? b->usd_micros_per_hour : b->gpus;
+    uint128 left = (uint128)rate_a * cost_b;
+    uint128 right = (uint128)rate_b * cost_a;
+    return left != right ? left > right : cost_a < cost_b;
+}

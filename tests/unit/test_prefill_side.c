@@ -1,0 +1,795 @@
+/* The prefiller's half of the messenger: one event in, the calls out. Numbers in the names are those of the invariants
+ * in tests/INVARIANTS.md. */
+#include "support/lone_node.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/arith.h"
+
+static struct small_cluster cluster;
+static struct lone_node prefiller;
+
+static int set_up(void **state)
+{
+    (void)state;
+    small_cluster_make(&cluster);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    lone_free(&prefiller);
+    prefiller.memory = NULL;
+    return 0;
+}
+
+static void begin(void)
+{
+    small_cluster_link(&cluster);
+    lone_make(&prefiller, &cluster.config[PREFILLER]);
+}
+
+/* What the decoder sends for `tokens` tokens of which it has the first `first`; its pages are 100, 101, ... */
+static struct message prefill_of(uint32_t request, uint32_t epoch, uint32_t tokens, uint32_t first)
+{
+    const struct kv_geometry *geometry = &cluster.config[DECODER].geometry;
+    return (struct message){
+        .kind = MESSAGE_PREFILL,
+        .request = request,
+        .epoch = epoch,
+        .prompt_tokens = tokens,
+        .first_token = first,
+        .immediate = 0x00100000 + epoch,
+        .tail_slot = 3,
+        .deadline_ns = TIME_NEVER,
+        .page_count = kv_pages(geometry, tokens) - first / geometry->page_tokens,
+        .geometry_hash = kv_geometry_hash(geometry),
+    };
+}
+
+static void deliver(const struct message *message, const uint64_t *blocks)
+{
+    uint32_t pages[1024];
+    for (uint32_t i = 0; i < message->page_count; i++)
+        pages[i] = 100 + i;
+    lone_message(&prefiller, DECODER, message, blocks, pages);
+}
+
+static void prefill(uint32_t request, uint32_t epoch, uint32_t tokens)
+{
+    struct message message = prefill_of(request, epoch, tokens, 0);
+    deliver(&message, NULL);
+}
+
+/* Likewise, the prompt being made of blocks of 32 tokens. */
+static void prefill_blocks(uint32_t request, uint32_t epoch, uint32_t tokens, uint32_t first, const uint64_t *blocks,
+                           uint32_t count)
+{
+    struct message message = prefill_of(request, epoch, tokens, first);
+    message.block_tokens = 32;
+    message.block_count = count;
+    deliver(&message, blocks);
+}
+
+static void cancel(uint32_t request, uint32_t epoch)
+{
+    lone_about(&prefiller, DECODER, MESSAGE_CANCEL, request, epoch, 0);
+}
+
+static struct node_stats stats(void)
+{
+    return node_stats(prefiller.node);
+}
+
+static const uint64_t blocks[] = {11, 22, 33};
+
+/* ---- The straight way ---------------------------------------------------------------------------------------------
+ */
+
+static void test_17_pages_are_released_by_completions(void **state)
+{
+    (void)state;
+    begin();
+    prefill(7, 1, 99);
+    assert_calls(&prefiller, "send n2 accepted r7 e1\n"
+                             "launch 1 x1 g0 prefill 1/64+0 chunk r7 0+64\n"
+                             "write t0 n2 r7 e1 0x00100001 units 0+4 gate 1 0-3>100-103\n");
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "launch 2 x1 g0 prefill 1/35+64 chunk r7 64+35\n"
+                             "write t1 n2 r7 e1 0x00100001 units 4+3 gate 2 4-6>104-106\n");
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "send n0 prefilled r7\n");
+    assert_int_equal(stats().pages_held, 7);
+    assert_int_equal(stats().queued_tokens, 0);
+    prefiller.runtime.now_ns = 3600 * NS_PER_S; /* 3: time frees nothing */
+    lone_write_done(&prefiller, 1, WRITE_OK);   /* in any order */
+    assert_int_equal(stats().pages_held, 7);
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    assert_calls(&prefiller, "");
+    assert_lone_empty(&prefiller);
+}
+
+static void test_a_completion_may_come_before_the_step_ends(void **state)
+{
+    (void)state;
+    begin();
+    prefill(7, 1, 64);
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    assert_int_equal(stats().pages_held, 4);
+    lone_forget(&prefiller);
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "send n0 prefilled r7\n");
+    assert_lone_empty(&prefiller);
+}
+
+/* Runs a prompt through and adds up what was posted; asserts that units come in order and without gaps. */
+static void assert_units(uint32_t tokens, uint32_t expected, uint32_t tails)
+{
+    uint32_t next = 0, tail_count = 0;
+    prefill(1, 1, tokens);
+    for (;;) {
+        for (const char *line = prefiller.text; (line = strstr(line, "write t")) != NULL; line++) {
+            uint32_t ticket, first, count;
+            assert_int_equal(sscanf(line, "write t%u n2 r1 e1 0x00100001 units %u+%u", &ticket, &first, &count), 3);
+            assert_int_equal(first, next);
+            next += count;
+            const char *tail = strstr(line, " tail ");
+            if (tail != NULL && tail < strchr(line, '\n')) {
+                tail_count++;
+                assert_int_equal(next, expected); /* 22: with the last write */
+            }
+        }
+        lone_forget(&prefiller);
+        lone_all_written(&prefiller);
+        if (!prefiller.launched)
+            break;
+        lone_steps_done(&prefiller, 1);
+    }
+    assert_int_equal(next, expected);
+    assert_int_equal(tail_count, tails);
+    assert_lone_empty(&prefiller);
+}
+
+static void test_22_25_26_units_do_not_depend_on_the_chunks(void **state)
+{
+    (void)state;
+    static const uint32_t lengths[] = {1, 2, 15, 16, 17, 31, 32, 33, 47, 99, 128};
+    for (uint32_t chunk = 1; chunk <= 64; chunk += chunk < 18 ? 1 : 15) {
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            for (uint32_t tails = 0; tails <= 1; tails++) {
+                cluster.config[PREFILLER].scheduler.chunk_tokens = chunk;
+                cluster.config[PREFILLER].tail_writes = tails;
+                begin();
+                assert_units(lengths[i], ceil_div_u32(lengths[i], 16), tails);
+                lone_free(&prefiller);
+            }
+        }
+    }
+    begin();
+}
+
+static void test_24_lengths_around_a_page_boundary(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].scheduler.chunk_tokens = 16;
+    begin();
+    prefill(1, 1, 17);
+    assert_calls(&prefiller, "send n2 accepted r1 e1\n"
+                             "launch 1 x1 g0 prefill 1/16+0 chunk r1 0+16\n"
+                             "write t0 n2 r1 e1 0x00100001 units 0+1 gate 1 0>100\n");
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "launch 2 x1 g0 prefill 1/1+16 chunk r1 16+1\n"
+                             "write t1 n2 r1 e1 0x00100001 units 1+1 gate 2 1>101\n");
+    lone_steps_done(&prefiller, 1);
+    lone_forget(&prefiller);
+    prefill(2, 2, 16);
+    assert_calls(&prefiller, "send n2 accepted r2 e2\n"
+                             "launch 3 x1 g0 prefill 1/16+0 chunk r2 0+16\n"
+                             "write t2 n2 r2 e2 0x00100002 units 0+1 gate 3 2>100\n");
+}
+
+static void test_larger_pages_at_the_decoder(void **state)
+{
+    (void)state;
+    cluster.config[DECODER].geometry = small_geometry(1, 2, 32);
+    cluster.config[PREFILLER].scheduler.chunk_tokens = 16;
+    begin();
+    prefill(7, 1, 50); /* units of 16, two to a page of the decoder */
+    assert_calls(&prefiller, "send n2 accepted r7 e1\n"
+                             "launch 1 x1 g0 prefill 1/16+0 chunk r7 0+16\n"
+                             "write t0 n2 r7 e1 0x00100001 units 0+1 gate 1 0>100\n");
+    lone_run_dry(&prefiller);
+    assert_calls(&prefiller, "launch 2 x1 g0 prefill 1/16+16 chunk r7 16+16\n"
+                             "write t1 n2 r7 e1 0x00100001 units 1+1 gate 2 1>100\n"
+                             "launch 3 x1 g0 prefill 1/16+32 chunk r7 32+16\n"
+                             "write t2 n2 r7 e1 0x00100001 units 2+1 gate 3 2>101\n"
+                             "launch 4 x1 g0 prefill 1/2+48 chunk r7 48+2\n"
+                             "write t3 n2 r7 e1 0x00100001 units 3+1 gate 4 3>101\n"
+                             "send n0 prefilled r7\n");
+}
+
+static void test_smaller_pages_at_the_decoder(void **state)
+{
+    (void)state;
+    cluster.config[DECODER].geometry = small_geometry(1, 2, 8);
+    cluster.config[PREFILLER].scheduler.chunk_tokens = 20;
+    begin();
+    prefill(7, 1,
+            50); /* units of 8, two to a page of the prefiller: half a page can be sent before the rest is there */
+    lone_run_dry(&prefiller);
+    assert_calls(&prefiller, "send n2 accepted r7 e1\n"
+                             "launch 1 x1 g0 prefill 1/20+0 chunk r7 0+20\n"
+                             "write t0 n2 r7 e1 0x00100001 units 0+2 gate 1 0>100-101\n"
+                             "launch 2 x1 g0 prefill 1/20+20 chunk r7 20+20\n"
+                             "write t1 n2 r7 e1 0x00100001 units 2+3 gate 2 1-2>102-104\n"
+                             "launch 3 x1 g0 prefill 1/10+40 chunk r7 40+10\n"
+                             "write t2 n2 r7 e1 0x00100001 units 5+2 gate 3 2-3>105-106\n"
+                             "send n0 prefilled r7\n");
+}
+
+static void test_22_the_tail_goes_with_the_last_write(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].tail_writes = 2;
+    cluster.config[PREFILLER].tail_bytes = 8192;
+    begin();
+    prefill(7, 1, 65);
+    lone_run_dry(&prefiller);
+    assert_calls(&prefiller, "send n2 accepted r7 e1\n"
+                             "launch 1 x1 g0 prefill 1/64+0 chunk r7 0+64\n"
+                             "write t0 n2 r7 e1 0x00100001 units 0+4 gate 1 0-3>100-103\n"
+                             "launch 2 x1 g0 prefill 1/1+64 chunk r7 64+1\n"
+                             "write t1 n2 r7 e1 0x00100001 units 4+1 gate 2 4>104 tail 2@3\n"
+                             "send n0 prefilled r7\n");
+}
+
+static void test_a_tail_alone_where_the_decoder_has_all_the_rest(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].tail_writes = 2;
+    begin();
+    prefill_blocks(7, 1, 64, 64, blocks, 2); /* nobody but the last layer of a forward pass can make it */
+    assert_calls(&prefiller, "send n2 accepted r7 e1\n"
+                             "launch 1 x1 g0 prefill 1/64+0 chunk r7 0+64\n"
+                             "write t0 n2 r7 e1 0x00100001 units 4+0 gate 1 tail 2@3\n");
+}
+
+/* ---- Turned away ------------------------------------------------------------------------------------------------- */
+
+static void test_21_29_what_cannot_be_served_is_refused(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].pages_per_group = 8;
+    begin();
+    struct message message = prefill_of(7, 1, 99, 0);
+    message.geometry_hash++;
+    deliver(&message, NULL);
+    assert_calls(&prefiller, "send n2 nack r7 e1 reason 2\n");
+    message = prefill_of(7, 2, 99, 0);
+    message.group = 1; /* the decoder has one group */
+    deliver(&message, NULL);
+    assert_calls(&prefiller, "send n2 nack r7 e2 reason 2\n");
+    message = prefill_of(7, 3, 129, 0); /* nine pages */
+    deliver(&message, NULL);
+    message = prefill_of(7, 4, 0, 0);
+    deliver(&message, NULL);
+    assert_calls(&prefiller, "send n2 nack r7 e3 reason 3\n"
+                             "send n2 nack r7 e4 reason 3\n");
+    message = prefill_of(7, 5, 99, 0);
+    message.page_count--;
+    deliver(&message, NULL);
+    message = prefill_of(7, 6, 99, 16);
+    message.first_token = 17; /* inside a page */
+    deliver(&message, NULL);
+    message = prefill_of(7, 7, 99, 96);
+    message.first_token = 112; /* behind the end */
+    deliver(&message, NULL);
+    message = prefill_of(7, 8, 99, 0);
+    message.produced = 100; /* more output than tokens */
+    deliver(&message, NULL);
+    assert_calls(&prefiller, "send n2 nack r7 e5 reason 5\n"
+                             "send n2 nack r7 e6 reason 5\n"
+                             "send n2 nack r7 e7 reason 5\n"
+                             "send n2 nack r7 e8 reason 5\n");
+    assert_lone_empty(&prefiller);
+}
+
+static void test_a_full_table_is_a_refusal(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].requests_max = 1;
+    begin();
+    prefill(7, 1, 99);
+    lone_forget(&prefiller);
+    prefill(8, 2, 99);
+    assert_calls(&prefiller, "send n2 nack r8 e2 reason 4\n");
+    cancel(8, 2);
+    assert_calls(&prefiller, "send n2 quiesced r8 e2\n");
+}
+
+static void test_30_a_duplicate_is_dropped(void **state)
+{
+    (void)state;
+    begin();
+    prefill(7, 5, 64);
+    lone_forget(&prefiller);
+    prefill(7, 5, 64); /* while it is here */
+    prefill(6, 4, 64); /* an older one, out of its time */
+    assert_calls(&prefiller, "");
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    lone_steps_done(&prefiller, 1);
+    lone_forget(&prefiller);
+    prefill(7, 5, 64); /* and when it is gone: its pages at the decoder are others' by now */
+    assert_calls(&prefiller, "");
+    assert_lone_empty(&prefiller);
+}
+
+static void test_messages_that_make_no_sense_change_nothing(void **state)
+{
+    (void)state;
+    begin();
+    for (uint16_t kind = MESSAGE_REQUEST; kind <= MESSAGE_HELLO; kind++)
+        if (kind != MESSAGE_CANCEL && kind != MESSAGE_PREFILL)
+            lone_about(&prefiller, DECODER, kind, 7, 0, 0);
+    struct message message = prefill_of(7, 1, 16, 0);
+    uint32_t page = 0;
+    lone_message(&prefiller, FRONT, &message, NULL, &page);
+    lone_message(&prefiller, 77, &message, NULL, &page);
+    assert_calls(&prefiller, "");
+    assert_lone_empty(&prefiller);
+}
+
+/* ---- The queue --------------------------------------------------------------------------------------------------- */
+
+/* With one prompt under way, three more come; returns in `order` how their chunks follow. */
+static void order_of(enum queue_policy policy, uint32_t order[3])
+{
+    cluster.config[PREFILLER].scheduler.queue = policy;
+    begin();
+    prefill(1, 1, 64);
+    static const struct {
+        uint32_t tokens;
+        int64_t deadline_ns;
+    } three[] = {{50, 900}, {30, 700}, {40, 300}};
+    for (uint32_t i = 0; i < 3; i++) {
+        struct message message = prefill_of(2 + i, 2 + i, three[i].tokens, 0);
+        message.deadline_ns = three[i].deadline_ns;
+        deliver(&message, NULL);
+    }
+    lone_forget(&prefiller);
+    lone_run_dry(&prefiller);
+    uint32_t found = 0;
+    for (const char *at = prefiller.text; (at = strstr(at, " chunk r")) != NULL; at++) {
+        uint32_t request, start;
+        assert_int_equal(sscanf(at, " chunk r%u %u+", &request, &start), 2);
+        if (start == 0) {
+            assert_true(found < 3);
+            order[found++] = request;
+        }
+    }
+    assert_int_equal(found, 3);
+    lone_free(&prefiller);
+}
+
+static void test_queue_policies(void **state)
+{
+    (void)state;
+    uint32_t order[3];
+    order_of(QUEUE_FCFS, order);
+    assert_int_equal(order[0] * 100 + order[1] * 10 + order[2], 234);
+    order_of(QUEUE_SHORTEST_FIRST, order);
+    assert_int_equal(order[0] * 100 + order[1] * 10 + order[2], 342);
+    order_of(QUEUE_EARLIEST_DEADLINE, order);
+    assert_int_equal(order[0] * 100 + order[1] * 10 + order[2], 432);
+    begin();
+}
+
+static void test_a_step_is_filled_up_to_the_budget(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].scheduler.chunk_tokens = 40;
+    begin();
+    prefill(1, 1, 60);
+    prefill(2, 2, 50);
+    prefill(3, 3, 10);
+    lone_run_dry(&prefiller);
+    assert_calls(&prefiller, "send n2 accepted r1 e1\n"
+                             "launch 1 x1 g0 prefill 1/40+0 chunk r1 0+40\n"
+                             "write t0 n2 r1 e1 0x00100001 units 0+2 gate 1 0-1>100-101\n"
+                             "send n2 accepted r2 e2\n"
+                             "send n2 accepted r3 e3\n"
+                             /* r1 goes on, r2 takes 40, and 4 are left for r3: no page is complete, nothing is sent */
+                             "launch 2 x1 g0 prefill 3/64+40 chunk r1 40+20 chunk r2 0+40 chunk r3 0+4\n"
+                             "write t1 n2 r1 e1 0x00100001 units 2+2 gate 2 2-3>102-103\n"
+                             "write t2 n2 r2 e2 0x00100002 units 0+2 gate 2 4-5>100-101\n"
+                             "send n0 prefilled r1\n"
+                             "launch 3 x1 g0 prefill 2/16+44 chunk r2 40+10 chunk r3 4+6\n"
+                             "write t3 n2 r2 e2 0x00100002 units 2+2 gate 3 6-7>102-103\n"
+                             "write t4 n2 r3 e3 0x00100003 units 0+1 gate 3 8>100\n"
+                             "send n0 prefilled r2\n"
+                             "send n0 prefilled r3\n");
+}
+
+static void test_11_nobody_overtakes_and_a_full_pool_moves_on(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].pages_per_group = 8;
+    begin();
+    prefill(1, 1, 80); /* five pages */
+    prefill(2, 2, 80); /* does not fit yet */
+    prefill(3, 3, 16); /* would, but does not overtake */
+    lone_forget(&prefiller);
+    lone_steps_done(&prefiller, 1);
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "launch 2 x1 g0 prefill 1/16+64 chunk r1 64+16\n"
+                             "write t1 n2 r1 e1 0x00100001 units 4+1 gate 2 4>104\n"
+                             "send n0 prefilled r1\n");
+    assert_int_equal(stats().waiting, 2);
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    assert_calls(&prefiller, "");
+    lone_write_done(&prefiller, 1, WRITE_OK); /* the pages are back: r2 has them at once */
+    assert_calls(&prefiller, "launch 3 x1 g0 prefill 1/64+0 leave r1 chunk r2 0+64\n"
+                             "write t1 n2 r2 e2 0x00100002 units 0+4 gate 3 0-3>100-103\n");
+}
+
+static void test_13_no_more_writes_than_the_runtime_takes(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].scheduler.chunk_tokens = 16;
+    begin();
+    for (uint32_t i = 1; i <= 12; i++)
+        prefill(i, i, 16);
+    lone_run_dry(&prefiller); /* the node is told nothing of its writes: it stops by itself, at most 8 out */
+    assert_true(prefiller.writes >= 7);
+    assert_int_equal(stats().waiting, 12 - prefiller.writes);
+    lone_forget(&prefiller);
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    lone_write_done(&prefiller, 1, WRITE_OK);
+    assert_true(prefiller.launched);
+    while (prefiller.launched || prefiller.writes > 0) {
+        lone_all_written(&prefiller);
+        lone_run_dry(&prefiller);
+    }
+    assert_lone_empty(&prefiller);
+}
+
+static void test_groups_have_a_queue_each(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].group_count = 2;
+    cluster.config[PREFILLER].geometry.parallelism.data = 2;
+    begin();
+    prefill(1, 1, 100);
+    prefill(2, 2, 30);
+    prefill(3, 3, 30);
+    prefill(4, 4, 30);
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    lone_forget(&prefiller);
+    lone_steps_done(&prefiller, 1);
+    /* r2 and r3 are on group 1, r4 too: group 0 had 100 tokens queued. */
+    assert_calls(&prefiller, "launch 2 x1 g0 prefill 1/36+64 g1 prefill 3/64+0 chunk r1 64+36 chunk r2 0+30 chunk r3 "
+                             "0+30 chunk r4 0+4\n"
+                             "write t0 n2 r1 e1 0x00100001 units 4+3 gate 2 4-6>104-106\n"
+                             "write t1 n2 r2 e2 0x00100002 units 0+2 gate 2 0-1>100-101\n"
+                             "write t2 n2 r3 e3 0x00100003 units 0+2 gate 2 2-3>100-101\n");
+}
+
+/* ---- Prefix cache ------------------------------------------------------------------------------------------------ */
+
+/* Leaves `tokens` tokens of the blocks cached. */
+static void warm(uint32_t tokens)
+{
+    cluster.config[PREFILLER].scheduler.prefix_cache = 1;
+    begin();
+    prefill_blocks(1, 1, tokens, 0, blocks, 3);
+    lone_run_dry(&prefiller);
+    lone_all_written(&prefiller);
+    assert_lone_empty(&prefiller);
+    lone_forget(&prefiller);
+}
+
+static void test_cached_units_go_at_once_and_without_a_gate(void **state)
+{
+    (void)state;
+    warm(64);
+    assert_int_equal(stats().pages_cached, 4);
+    prefill_blocks(2, 2, 80, 0, blocks, 3);
+    assert_calls(&prefiller, "send n2 accepted r2 e2\n"
+                             "write t0 n2 r2 e2 0x00100002 units 0+4 no gate 0-3>100-103\n"
+                             "launch 2 x1 g0 prefill 1/16+64 leave r1 chunk r2 64+16\n"
+                             "write t1 n2 r2 e2 0x00100002 units 4+1 gate 2 4>104\n");
+    lone_run_dry(&prefiller);
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    lone_write_done(&prefiller, 1, WRITE_OK);
+    assert_lone_empty(&prefiller);
+}
+
+static void test_all_cached_needs_no_forward_pass(void **state)
+{
+    (void)state;
+    warm(64);
+    prefill_blocks(2, 2, 64, 0, blocks, 2);
+    assert_calls(&prefiller, "send n2 accepted r2 e2\n"
+                             "write t0 n2 r2 e2 0x00100002 units 0+4 no gate 0-3>100-103\n"
+                             "send n0 prefilled r2\n");
+    assert_int_equal(stats().pages_held, 4); /* 7: pinned while the write reads them */
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    assert_lone_empty(&prefiller);
+}
+
+static void test_all_cached_with_a_tail_computes_the_last_block(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].tail_writes = 1;
+    warm(64);
+    prefill_blocks(2, 2, 64, 0, blocks, 2);
+    assert_calls(&prefiller, "send n2 accepted r2 e2\n"
+                             "write t0 n2 r2 e2 0x00100002 units 0+2 no gate 0-1>100-101\n"
+                             "launch 2 x1 g0 prefill 1/32+32 leave r1 chunk r2 32+32\n"
+                             "write t1 n2 r2 e2 0x00100002 units 2+2 gate 2 4-5>102-103 tail 1@3\n");
+}
+
+static void test_the_decoder_has_more_than_is_cached_here(void **state)
+{
+    (void)state;
+    warm(32);
+    prefill_blocks(2, 2, 96, 64, blocks, 3);
+    assert_calls(&prefiller, "send n2 accepted r2 e2\n"
+                             "launch 2 x1 g0 prefill 1/64+32 leave r1 chunk r2 32+64\n"
+                             "write t0 n2 r2 e2 0x00100002 units 4+2 gate 2 4-5>100-101\n");
+}
+
+static void test_more_is_cached_here_than_the_decoder_has(void **state)
+{
+    (void)state;
+    warm(64);
+    prefill_blocks(2, 2, 96, 32, blocks, 3);
+    assert_calls(&prefiller, "send n2 accepted r2 e2\n"
+                             "write t0 n2 r2 e2 0x00100002 units 2+2 no gate 2-3>100-101\n"
+                             "launch 2 x1 g0 prefill 1/32+64 leave r1 chunk r2 64+32\n"
+                             "write t1 n2 r2 e2 0x00100002 units 4+2 gate 2 4-5>102-103\n");
+}
+
+static void test_a_partly_filled_block_is_never_shared(void **state)
+{
+    (void)state;
+    /* A prompt of 40 tokens and 30 tokens of output: its second block's name says nothing of tokens behind the prompt.
+     */
+    cluster.config[PREFILLER].scheduler.prefix_cache = 1;
+    begin();
+    struct message message = prefill_of(1, 1, 69, 0);
+    message.produced = 30;
+    message.block_tokens = 32;
+    message.block_count = 2;
+    deliver(&message, blocks);
+    lone_run_dry(&prefiller);
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    lone_write_done(&prefiller, 1, WRITE_OK);
+    assert_int_equal(stats().pages_cached, 2);
+}
+
+/* ---- Cancels ----------------------------------------------------------------------------------------------------- */
+
+static void test_4_quiesced_only_when_nothing_is_posted(void **state)
+{
+    (void)state;
+    begin();
+    prefill(7, 1, 99);
+    lone_forget(&prefiller);
+    cancel(7, 1); /* a chunk is in the step and a write is out */
+    assert_calls(&prefiller, "stop t0\n");
+    cancel(7, 1);
+    assert_calls(&prefiller, "");
+    lone_write_done(&prefiller, 0, WRITE_STOPPED);
+    assert_calls(&prefiller, "send n2 quiesced r7 e1\n"); /* the step only touches this side's pages */
+    assert_int_equal(stats().pages_held, 7);
+    lone_steps_done(&prefiller, 1); /* 4: the next chunk is not launched, nothing is posted any more */
+    assert_calls(&prefiller, "");
+    assert_lone_empty(&prefiller);
+    cancel(7, 1);
+    assert_calls(&prefiller, "send n2 quiesced r7 e1\n");
+}
+
+static void test_the_step_may_end_before_the_writes(void **state)
+{
+    (void)state;
+    begin();
+    prefill(7, 1, 99);
+    cancel(7, 1);
+    lone_forget(&prefiller);
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "");
+    assert_int_equal(stats().pages_held, 7);
+    assert_int_equal(stats().queued_tokens, 0);
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    assert_calls(&prefiller, "send n2 quiesced r7 e1\n");
+    assert_lone_empty(&prefiller);
+}
+
+static void test_a_cancel_between_steps(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].pages_per_group = 16;
+    begin();
+    prefill(1, 1, 64);
+    prefill(2, 2, 99);
+    lone_steps_done(&prefiller, 1); /* r2 starts */
+    prefill(3, 3, 99);              /* r3 has no pages */
+    lone_forget(&prefiller);
+    cancel(3, 3);
+    assert_calls(&prefiller, "send n2 quiesced r3 e3\n");
+    assert_int_equal(stats().waiting, 0);
+    cancel(1, 1); /* all of it is posted */
+    assert_calls(&prefiller, "stop t0\n");
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    assert_calls(&prefiller, "send n2 quiesced r1 e1\n");
+    assert_int_equal(stats().requests_live, 1);
+    lone_write_done(&prefiller, 1, WRITE_OK);
+    cancel(2, 2); /* it is in a step, but nothing is posted */
+    assert_calls(&prefiller, "send n2 quiesced r2 e2\n");
+    cancel(2, 2);
+    assert_calls(&prefiller, "send n2 quiesced r2 e2\n");
+    lone_steps_done(&prefiller, 1);
+    assert_lone_empty(&prefiller);
+}
+
+static void test_a_cancel_of_what_was_never_here(void **state)
+{
+    (void)state;
+    begin();
+    cancel(7, 1);
+    assert_calls(&prefiller, "send n2 quiesced r7 e1\n");
+    assert_lone_empty(&prefiller);
+}
+
+static void test_28_a_failed_write_is_told_when_all_have_ended(void **state)
+{
+    (void)state;
+    begin();
+    prefill(7, 1, 99);
+    lone_steps_done(&prefiller, 1);
+    lone_forget(&prefiller);
+    lone_write_done(&prefiller, 0, WRITE_FAILED); /* an error on one is no quiescence of the other */
+    assert_calls(&prefiller, "stop t1\n");
+    lone_write_done(&prefiller, 1, WRITE_STOPPED);
+    assert_calls(&prefiller, "send n2 nack r7 e1 reason 6\n");
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "");
+    assert_lone_empty(&prefiller);
+}
+
+static void test_a_cancel_overtakes_the_refusal_of_a_failed_write(void **state)
+{
+    (void)state;
+    begin();
+    prefill(7, 1, 99);
+    lone_steps_done(&prefiller, 1);
+    lone_write_done(&prefiller, 0, WRITE_FAILED);
+    lone_forget(&prefiller);
+    cancel(7, 1);
+    assert_calls(&prefiller, "");
+    lone_write_done(&prefiller, 1, WRITE_FAILED);
+    assert_calls(&prefiller, "send n2 quiesced r7 e1\n");
+    lone_steps_done(&prefiller, 1);
+    assert_lone_empty(&prefiller);
+}
+
+static void test_a_write_that_fails_in_the_drain(void **state)
+{
+    (void)state;
+    begin();
+    prefill(7, 1, 64);
+    lone_steps_done(&prefiller, 1);
+    lone_forget(&prefiller);
+    lone_write_done(&prefiller, 0, WRITE_FAILED);
+    assert_calls(&prefiller, "send n2 nack r7 e1 reason 6\n");
+    assert_lone_empty(&prefiller);
+}
+
+/* ---- Peers that are lost ----------------------------------------------------------------------------------------- */
+
+static void test_a_lost_decoder_frees_what_no_write_reads(void **state)
+{
+    (void)state;
+    begin();
+    prefill(1, 1, 64);
+    prefill(2, 2, 99);
+    lone_steps_done(&prefiller, 1); /* r1 drains, r2 streams */
+    prefill(3, 3, 99);              /* r3 is queued */
+    lone_forget(&prefiller);
+    lone_peer_lost(&prefiller, DECODER, PEER_SUSPECTED, 0);
+    assert_calls(&prefiller, "stop t0\n"
+                             "stop t1\n");
+    assert_int_equal(stats().requests_live, 2);
+    lone_write_done(&prefiller, 0, WRITE_FAILED);
+    lone_steps_done(&prefiller, 1);
+    assert_int_equal(stats().requests_live, 1);
+    lone_write_done(&prefiller, 1, WRITE_FAILED);
+    lone_peer_lost(&prefiller, DECODER, PEER_FENCED, 0);
+    assert_calls(&prefiller, ""); /* there is nobody to answer */
+    assert_lone_empty(&prefiller);
+    prefill(4, 4, 99);
+    assert_calls(&prefiller, "");
+}
+
+static void test_30_a_replacement_numbers_its_epochs_afresh(void **state)
+{
+    (void)state;
+    begin();
+    prefill(7, 5, 64);
+    lone_forget(&prefiller);
+    lone_about(&prefiller, DECODER, MESSAGE_HELLO, 0, 1, 0);
+    assert_calls(&prefiller, "stop t0\n");
+    prefill(8, 5, 32); /* the same number as its predecessor's that is still here */
+    lone_peer_lost(&prefiller, DECODER, PEER_SUSPECTED, 0);
+    lone_peer_lost(&prefiller, DECODER, PEER_FENCED, 0); /* of the predecessor */
+    assert_calls(&prefiller, "send n2 accepted r8 e5\n");
+    lone_write_done(&prefiller, 0, WRITE_STOPPED);
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "launch 2 x1 g0 prefill 1/32+0 leave r7 chunk r8 0+32\n"
+                             "write t0 n2 r8 e5 0x00100005 units 0+2 gate 2 0-1>100-101\n");
+    cancel(8, 5); /* finds the new one */
+    assert_calls(&prefiller, "stop t0\n");
+    lone_write_done(&prefiller, 0, WRITE_STOPPED);
+    assert_calls(&prefiller, "send n2 quiesced r8 e5\n");
+    lone_steps_done(&prefiller, 1);
+    assert_lone_empty(&prefiller);
+}
+
+static void test_30_a_replacement_says_hello(void **state)
+{
+    (void)state;
+    begin();
+    lone_event(&prefiller, &(struct event){.kind = EVENT_START, .count = 3});
+    assert_calls(&prefiller, "send n0 hello 3\n"
+                             "send n2 hello 3\n");
+}
+
+#define CASE(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(test_17_pages_are_released_by_completions),
+        CASE(test_a_completion_may_come_before_the_step_ends),
+        CASE(test_22_25_26_units_do_not_depend_on_the_chunks),
+        CASE(test_24_lengths_around_a_page_boundary),
+        CASE(test_larger_pages_at_the_decoder),
+        CASE(test_smaller_pages_at_the_decoder),
+        CASE(test_22_the_tail_goes_with_the_last_write),
+        CASE(test_a_tail_alone_where_the_decoder_has_all_the_rest),
+        CASE(test_21_29_what_cannot_be_served_is_refused),
+        CASE(test_a_full_table_is_a_refusal),
+        CASE(test_30_a_duplicate_is_dropped),
+        CASE(test_messages_that_make_no_sense_change_nothing),
+        CASE(test_queue_policies),
+        CASE(test_a_step_is_filled_up_to_the_budget),
+        CASE(test_11_nobody_overtakes_and_a_full_pool_moves_on),
+        CASE(test_13_no_more_writes_than_the_runtime_takes),
+        CASE(test_groups_have_a_queue_each),
+        CASE(test_cached_units_go_at_once_and_without_a_gate),
+        CASE(test_all_cached_needs_no_forward_pass),
+        CASE(test_all_cached_with_a_tail_computes_the_last_block),
+        CASE(test_the_decoder_has_more_than_is_cached_here),
+        CASE(test_more_is_cached_here_than_the_decoder_has),
+        CASE(test_a_partly_filled_block_is_never_shared),
+        CASE(test_4_quiesced_only_when_nothing_is_posted),
+        CASE(test_the_step_may_end_before_the_writes),
+        CASE(test_a_cancel_between_steps),
+        CASE(test_a_cancel_of_what_was_never_here),
+        CASE(test_28_a_failed_write_is_told_when_all_have_ended),
+        CASE(test_a_cancel_overtakes_the_refusal_of_a_failed_write),
+        CASE(test_a_write_that_fails_in_the_drain),
+        CASE(test_a_lost_decoder_frees_what_no_write_reads),
+        CASE(test_30_a_replacement_numbers_its_epochs_afresh),
+        CASE(test_30_a_replacement_says_hello),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
