@@ -146,7 +146,7 @@ json_t *results_findings_json(struct results *store, int64_t scenario, int64_t b
 
 /* ---- Probes of the planner -------------------------------------------------------------------------------------- */
 
-/* Keeps one probe under its key; an equal key must carry an equal record. */
+/* Keeps one probe under its key, in place of what stood there. */
 bool results_probe_add(struct results *store, int64_t scenario, int64_t build, const char *candidate,
                        uint64_t rate_micro_per_s, uint64_t seed, const json_t *measured, struct user_error *error);
 

@@ -16,7 +16,7 @@ bool results_probe_add(struct results *store, int64_t scenario, int64_t build, c
     CHECK(!store->run.open);
     sqlite3_stmt *statement =
         results_prepare(store,
-                        "INSERT INTO probe (scenario_id, build_id, candidate, rate_micro_per_s, seed, measured)"
+                        "INSERT OR REPLACE INTO probe (scenario_id, build_id, candidate, rate_micro_per_s, seed, measured)"
                         " VALUES (?, ?, ?, ?, ?, ?)",
                         error);
     if (statement == NULL)

@@ -37,7 +37,7 @@ BEGIN {
     quoted["shared/host/main.c"] = "^(sim/|real/|host/|" logic ")"
     angled["shared/host/main.c"] = angled["shared/host/"]
     quoted["sim/"] = "^(sim/|host/|" logic ")"
-    angled["sim/"] = free "|" hosted
+    angled["sim/"] = free "|" hosted "|^jansson[.]h$"
     quoted["real/"] = "^(real/|host/|" logic ")"
     angled["real/"] = free "|" hosted "|" fabric
 }
