@@ -64,7 +64,7 @@ struct fabric_thread {
     _Atomic uint64_t done;   /* carried out */
     _Atomic uint64_t quiet;  /* commands after which the engine was quiet; UINT64_MAX: it is not */
     unsigned char card[FABRIC_CARD_BYTES_MAX];
-    struct fabric_counters counters; /* at the end */
+    _Atomic uint64_t late;
 };
 
 static void *allocate(size_t count, size_t size)
@@ -185,12 +185,12 @@ static void *run(void *self)
         if (wake || count > 0)
             wake_loop(thread);
         uint64_t done = atomic_load_explicit(&thread->done, memory_order_relaxed);
+        atomic_store_explicit(&thread->late, fabric_counters(thread->fabric).late, memory_order_relaxed);
         atomic_store_explicit(&thread->quiet, fabric_quiet(thread->fabric) ? done : UINT64_MAX, memory_order_release);
         idle = busy || count > 0 || !still ? 0 : idle + (idle < UINT32_MAX);
         if (idle > 0)
             rest(idle);
     }
-    thread->counters = fabric_counters(thread->fabric);
     fabric_free(thread->fabric);
     return NULL;
 }
@@ -209,13 +209,12 @@ struct fabric_thread *fabric_thread_start(struct fabric *fabric)
     return thread;
 }
 
-struct fabric_counters fabric_thread_stop(struct fabric_thread *thread)
+void fabric_thread_stop(struct fabric_thread *thread)
 {
     if (thread == NULL)
-        return (struct fabric_counters){0};
+        return;
     atomic_store_explicit(&thread->quit, true, memory_order_release);
     pthread_join(thread->thread, NULL);
-    struct fabric_counters counters = thread->counters;
     struct fabric_command command;
     while (ring_pop(thread->commands, &command))
         free(command.owned);
@@ -226,7 +225,6 @@ struct fabric_counters fabric_thread_stop(struct fabric_thread *thread)
     free(thread->commands);
     free(thread->reports);
     free(thread);
-    return counters;
 }
 
 /* The thread empties a full ring without any help of the loop. */
@@ -308,6 +306,11 @@ void fabric_thread_clear(struct fabric_thread *thread)
 bool fabric_thread_next(struct fabric_thread *thread, struct fabric_report *what)
 {
     return ring_pop(thread->reports, what);
+}
+
+uint64_t fabric_thread_late(const struct fabric_thread *thread)
+{
+    return atomic_load_explicit(&thread->late, memory_order_relaxed);
 }
 
 bool fabric_thread_quiet(const struct fabric_thread *thread)

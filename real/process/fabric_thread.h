@@ -34,8 +34,8 @@ struct fabric_report {
 /* Takes the engine over and starts the thread. */
 struct fabric_thread *fabric_thread_start(struct fabric *fabric);
 
-/* Ends the thread and frees the engine. Returns its counters. */
-struct fabric_counters fabric_thread_stop(struct fabric_thread *thread);
+/* Ends the thread and frees the engine. */
+void fabric_thread_stop(struct fabric_thread *thread);
 
 /* Each returns the command's number. Arguments are copied. */
 uint64_t fabric_thread_write(struct fabric_thread *thread, const struct paged_write *write, uint64_t counter_base);
@@ -54,6 +54,9 @@ int fabric_thread_fd(const struct fabric_thread *thread);
 /* Resets the descriptor; then reports are to be taken until there is none. */
 void fabric_thread_clear(struct fabric_thread *thread);
 bool fabric_thread_next(struct fabric_thread *thread, struct fabric_report *report);
+
+/* Immediates that nobody expected any more, so far. */
+uint64_t fabric_thread_late(const struct fabric_thread *thread);
 
 /* Nothing is in flight, and no command waits. */
 bool fabric_thread_quiet(const struct fabric_thread *thread);
