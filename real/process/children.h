@@ -4,7 +4,7 @@
 #ifndef TANDEM_REAL_PROCESS_CHILDREN_H
 #define TANDEM_REAL_PROCESS_CHILDREN_H
 
-#include "real/process/world.h"
+#include "real/process/real_world.h"
 
 #include <sys/types.h>
 

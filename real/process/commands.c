@@ -108,7 +108,7 @@ static void on_notice(void *self, const char *text)
     fprintf(((struct stream *)self)->err, "%s\n", text);
 }
 
-static int64_t begin(struct results *store, const struct world *world, const struct scenario_override *overrides,
+static int64_t begin(struct results *store, const struct real_world *world, const struct scenario_override *overrides,
                      size_t override_count, uint32_t record, struct user_error *error)
 {
     const struct scenario *scenario = world->scenario;
@@ -167,7 +167,7 @@ static int status_exit(enum launch_status status)
 struct one_run {
     const struct command_context *command;
     struct results *store;
-    const struct world *world;
+    const struct real_world *world;
     const struct real_options *options;
     const struct scenario_override *sets;
     size_t set_count;
@@ -193,8 +193,8 @@ static int run_one(const struct one_run *what, int64_t *run, struct user_error *
         .publish_self = what->wire,
         .self = &stream,
         .row = on_row,
-        .steps = on_steps,
-        .transfer = on_transfer,
+        .steps = (what->record & RECORD_STEPS) != 0 ? on_steps : NULL,
+        .transfer = (what->record & RECORD_TRANSFERS) != 0 ? on_transfer : NULL,
         .notice = on_notice,
     };
     struct launch_result result;
@@ -245,10 +245,10 @@ static int run_variant(struct sweep *sweep, const struct scenario *scenario, con
     struct scenario_override all[SETS_MAX + SCENARIO_VARY_MAX];
     size_t override_count = scenario_variant_overrides(scenario, index, overrides);
     size_t set_count = all_sets(sets, overrides, override_count, all);
-    struct world world;
+    struct real_world world;
     int64_t run = 0;
     int exit = EXIT_USER;
-    if (world_load(&world, scenario->path, all, set_count, argument_integer(sweep->arguments, "seed", -1), error)) {
+    if (real_world_load(&world, scenario->path, all, set_count, argument_integer(sweep->arguments, "seed", -1), error)) {
         if (sweep->wire.joined && sweep->wire.size != world.deployment->node_count) {
             user_error_set(error, scenario->path, 0, NULL,
                            "the front and %" PRIu32 " instances want %" PRIu32 " processes of the job, not %" PRIu32,
@@ -270,7 +270,7 @@ static int run_variant(struct sweep *sweep, const struct scenario *scenario, con
                                 error);
         }
     }
-    world_free(&world);
+    real_world_free(&world);
     return exit;
 }
 
@@ -299,10 +299,10 @@ static int run_all(struct sweep *sweep, const struct scenario *scenario, const s
 static int run_as_instance(struct sweep *sweep, const char *path, const struct scenario_sets *sets,
                            struct user_error *error)
 {
-    struct world world;
+    struct real_world world;
     char why[512] = "";
     struct instance_start start = {.world = &world, .options = &sweep->options, .node = sweep->wire.rank};
-    bool good = world_load(&world, path, sets->sets, sets->count, argument_integer(sweep->arguments, "seed", -1), error);
+    bool good = real_world_load(&world, path, sets->sets, sets->count, argument_integer(sweep->arguments, "seed", -1), error);
     if (good && sweep->wire.size != world.deployment->node_count) {
         good = false; /* the launcher says so to the user */
     } else if (good) {
@@ -311,7 +311,7 @@ static int run_as_instance(struct sweep *sweep, const char *path, const struct s
         if (!good)
             fprintf(sweep->command->err, "%s: %s\n", world.deployment->instances[start.node].name, why);
     }
-    world_free(&world);
+    real_world_free(&world);
     return good ? EXIT_OK : EXIT_USER;
 }
 
@@ -386,13 +386,13 @@ static int run_instance(const struct command_context *command, const struct argu
 {
     struct scenario_sets sets;
     struct real_options options;
-    struct world world = {0};
+    struct real_world world = {0};
     struct instance_start start = {.world = &world, .options = &options};
     int64_t node;
     bool good = false;
     if (scenario_sets_read(arguments, &sets, error) && read_options(arguments, &options, error) &&
         number(arguments, "node", 1, NODES_MAX - 1, 0, &node, error) &&
-        world_load(&world, operand(arguments, 0), sets.sets, sets.count, argument_integer(arguments, "seed", -1),
+        real_world_load(&world, operand(arguments, 0), sets.sets, sets.count, argument_integer(arguments, "seed", -1),
                    error)) {
         char why[512] = "";
         start.node = (uint32_t)node;
@@ -402,7 +402,7 @@ static int run_instance(const struct command_context *command, const struct argu
             fprintf(command->err, "%s: %s\n", world.deployment->instances[start.node].name, why);
     }
     unsetenv(JOIN_TOKEN_VARIABLE);
-    world_free(&world);
+    real_world_free(&world);
     scenario_sets_free(&sets);
     return good ? EXIT_OK : EXIT_USER;
 }

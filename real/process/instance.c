@@ -67,7 +67,7 @@ static void named(struct instance *instance, const struct frame *frame)
     struct peer_place place;
     if (!peer_place_read(frame, &place) || place.node == 0 ||
         place.node >= instance->world->deployment->node_count ||
-        !world_acquainted(instance->world, instance->config->node, place.node) || instance->all_named) {
+        !real_world_acquainted(instance->world, instance->config->node, place.node) || instance->all_named) {
         instance_trouble(instance, "the front named a peer that makes no sense");
         return;
     }
@@ -151,7 +151,7 @@ static void on_frame(void *self, uint32_t node, const struct frame *frame)
     }
     bool sense = true;
     if (frame->kind == FRAME_CARD && instance->fabric != NULL) {
-        struct kv_memory memory = world_kv_memory(instance->world, node);
+        struct kv_memory memory = real_world_kv_memory(instance->world, node);
         sense = frame->length <= FABRIC_CARD_BYTES_MAX;
         if (sense)
             fabric_thread_peer(instance->fabric, node, frame->body, frame->length, &memory);
@@ -277,7 +277,7 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
         .group_count = instance->config->group_count,
         .tail_ticks = 1,
         .handoffs_max = instance->config->messenger.handoffs_max,
-        .tickets_max = WORLD_WRITES_IN_FLIGHT,
+        .tickets_max = REAL_WRITES_IN_FLIGHT,
     };
     struct fabric *fabric = fabric_make(&config, error, error_size);
     free(regions);
@@ -312,7 +312,7 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
         .heartbeats_missed = instance->start->options->heartbeats_missed,
         .listener = {.self = instance, .up = on_up, .frame = on_frame, .down = on_down},
     };
-    world_hello(instance->world, instance->config->node, instance->start->token, &config.own);
+    real_world_hello(instance->world, instance->config->node, instance->start->token, &config.own);
     instance->mesh = mesh_make(&config, error, error_size);
     return instance->mesh != NULL;
 }
@@ -322,7 +322,7 @@ static void make_runtime(struct instance *instance)
     bool verifies = instance->verifier != NULL;
     struct real_config config = {
         .node = instance->config->node,
-        .limits = world_limits(),
+        .limits = real_world_limits(),
         .handle = handle,
         .self = instance,
         .mesh = instance->mesh,
@@ -352,11 +352,11 @@ static bool set_up(struct instance *instance, char *error, size_t error_size)
 {
     /* First the executors: they are forked while this process has one thread. */
     struct executor_setup setup =
-        world_executor_setup(instance->world, instance->config->node, instance->start->options->device);
+        real_world_executor_setup(instance->world, instance->config->node, instance->start->options->device);
     instance->executors = executors_start(&setup, error, error_size);
     if (instance->executors == NULL)
         return false;
-    if (world_has_fabric(instance->world, instance->config->node)) {
+    if (real_world_has_fabric(instance->world, instance->config->node)) {
         if (!make_fabric(instance, error, error_size))
             return false;
         if (instance->start->options->verify)
@@ -420,7 +420,7 @@ bool instance_run(const struct instance_start *start, char *error, size_t error_
     instance->start = start;
     instance->world = start->world;
     instance->config = &start->world->deployment->configs[start->node];
-    instance->memory = world_kv_memory(start->world, start->node);
+    instance->memory = real_world_kv_memory(start->world, start->node);
     instance->check.seed = start->world->seed;
     check_context_set(&instance->check);
     signal(SIGINT, SIG_IGN); /* a Ctrl-C is for the launcher, which ends its instances in order */

@@ -6,10 +6,10 @@
 #ifndef TANDEM_REAL_PROCESS_INSTANCE_H
 #define TANDEM_REAL_PROCESS_INSTANCE_H
 
-#include "real/process/world.h"
+#include "real/process/real_world.h"
 
 struct instance_start {
-    const struct world *world;
+    const struct real_world *world;
     const struct real_options *options;
     uint32_t node;
     char front_address[CONTROL_ADDRESS_BYTES];

@@ -13,7 +13,7 @@
 
 struct instance {
     const struct instance_start *start;
-    const struct world *world;
+    const struct real_world *world;
     const struct node_config *config;
     struct kv_memory memory;
     struct executors *executors;

@@ -140,7 +140,7 @@ static bool make_mesh(struct launcher *launcher)
         launcher_break(launcher, LAUNCH_FAILED, "no random bytes for the join token");
         return false;
     }
-    world_hello(launcher->world, 0, launcher->token, &config.own);
+    real_world_hello(launcher->world, 0, launcher->token, &config.own);
     launcher->mesh = mesh_make(&config, error, sizeof error);
     if (launcher->mesh == NULL)
         launcher_break(launcher, LAUNCH_FAILED, "%s", error);
@@ -159,7 +159,7 @@ static void make_listeners(struct launcher *launcher)
     });
     launcher->real = real_runtime_make(&(struct real_config){
         .node = 0,
-        .limits = world_limits(),
+        .limits = real_world_limits(),
         .handle = handle,
         .self = launcher,
         .mesh = launcher->mesh,
@@ -167,6 +167,8 @@ static void make_listeners(struct launcher *launcher)
     });
     if (launcher->config->options->tokens != NULL)
         launcher->tokens = token_book_make();
+    if (launcher->config->transfer != NULL)
+        launcher->transfers = transfer_book_make();
 }
 
 /* Starts the others, or tells them where the front is. */
@@ -316,6 +318,8 @@ static void finish(struct launcher *launcher)
             launcher_break(launcher, LAUNCH_UNSOUND, "%s did not come to its end", launcher_name(launcher, i));
     launcher_judge(launcher);
     launcher_summarize(launcher, end_ns);
+    for (uint32_t i = 0; launcher->transfers != NULL && i < transfer_book_count(launcher->transfers); i++)
+        launcher->config->transfer(launcher->config->self, transfer_book_row(launcher->transfers, i));
     char error[512] = "";
     if (launcher->tokens != NULL &&
         !token_book_write(launcher->tokens, launcher->config->options->tokens, error, sizeof error))
@@ -336,6 +340,7 @@ static void tear_down(struct launcher *launcher)
     trace_merge_free(launcher->merge);
     recorder_free(launcher->recorder);
     token_book_free(launcher->tokens);
+    transfer_book_free(launcher->transfers);
     for (uint32_t i = 0; i < launcher->node_count; i++)
         free(launcher->remotes[i].end);
     free(launcher->remotes);

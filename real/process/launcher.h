@@ -6,10 +6,10 @@
 #define TANDEM_REAL_PROCESS_LAUNCHER_H
 
 #include "real/process/token_book.h"
-#include "real/process/world.h"
+#include "real/process/real_world.h"
 
 struct launcher_config {
-    const struct world *world;
+    const struct real_world *world;
     const struct real_options *options;
     const struct scenario_override *sets; /* as the scenario was loaded with, for the children */
     size_t set_count;

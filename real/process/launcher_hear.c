@@ -14,7 +14,7 @@
 static void name_peers(struct launcher *launcher, uint32_t node)
 {
     for (uint32_t i = 1; i < launcher->node_count; i++) {
-        if (!world_acquainted(launcher->world, node, i))
+        if (!real_world_acquainted(launcher->world, node, i))
             continue;
         unsigned char bytes[CONTROL_ADDRESS_BYTES + 16];
         struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
@@ -43,7 +43,7 @@ void launcher_up(void *self, uint32_t node, const struct hello *hello)
     remote->up = true;
     remote->place = *hello;
     struct hello own;
-    world_hello(launcher->world, 0, launcher->token, &own);
+    real_world_hello(launcher->world, 0, launcher->token, &own);
     /* Under one kernel there is one clock, and nothing to estimate. */
     if (own.boot[0] == '\0' || strcmp(own.boot, hello->boot) != 0) {
         remote->clock_asks = CLOCK_ASKS;
@@ -123,8 +123,8 @@ static bool rows(struct launcher *launcher, uint32_t node, const struct frame *f
     }
     if (!transfer_row_read(frame, (uint16_t)node, &transfer))
         return false;
-    if (launcher->config->transfer != NULL)
-        launcher->config->transfer(launcher->config->self, &transfer);
+    if (launcher->transfers != NULL)
+        transfer_book_add(launcher->transfers, &transfer);
     return true;
 }
 

@@ -11,6 +11,7 @@
 #include "real/process/recording.h"
 #include "real/process/summary.h"
 #include "real/process/trace_merge.h"
+#include "real/process/transfer_book.h"
 
 /* Exchanges of time stamps with a node on another machine; the quickest is believed. */
 #define CLOCK_ASKS 16u
@@ -30,7 +31,7 @@ struct remote {
 struct launcher {
     const struct launcher_config *config;
     struct launch_result *result;
-    const struct world *world;
+    const struct real_world *world;
     uint32_t node_count;
     unsigned char token[CONTROL_TOKEN_BYTES];
     struct mesh *mesh;
@@ -43,7 +44,8 @@ struct launcher {
     struct trace_merge *merge;
     struct recorder *recorder;
     struct workload *workload;
-    struct token_book *tokens;
+    struct token_book *tokens;        /* NULL: not asked for */
+    struct transfer_book *transfers;  /* NULL: not asked for */
     struct check_context check;
 
     int arrival_timer;

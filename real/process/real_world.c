@@ -1,5 +1,5 @@
-/* See world.h. */
-#include "real/process/world.h"
+/* See real_world.h. */
+#include "real/process/real_world.h"
 
 #include "base/arith.h"
 #include "host/build_info.h"
@@ -12,7 +12,7 @@
 /* Floats that ranks exchange at a time; longer vectors go in pieces. */
 #define COLLECTIVE_FLOATS 65536u
 
-static bool check(const struct world *world, struct user_error *error)
+static bool check(const struct real_world *world, struct user_error *error)
 {
     const struct scenario *scenario = world->scenario;
     if (scenario->messenger.handoffs_max > FABRIC_REPORTS_MAX / 4)
@@ -25,10 +25,10 @@ static bool check(const struct world *world, struct user_error *error)
     return !error->set;
 }
 
-bool world_load(struct world *world, const char *path, const struct scenario_override *sets, size_t set_count,
+bool real_world_load(struct real_world *world, const char *path, const struct scenario_override *sets, size_t set_count,
                 int64_t seed, struct user_error *error)
 {
-    *world = (struct world){.scenario = scenario_load(path, sets, set_count, error)};
+    *world = (struct real_world){.scenario = scenario_load(path, sets, set_count, error)};
     if (world->scenario == NULL)
         return false;
     const struct scenario *scenario = world->scenario;
@@ -49,16 +49,16 @@ bool world_load(struct world *world, const char *path, const struct scenario_ove
     return check(world, error);
 }
 
-void world_free(struct world *world)
+void real_world_free(struct real_world *world)
 {
     deployment_free(world->deployment);
     trace_file_free(world->recorded);
     if (world->scenario != NULL)
         scenario_free(world->scenario);
-    *world = (struct world){0};
+    *world = (struct real_world){0};
 }
 
-bool world_acquainted(const struct world *world, uint32_t a, uint32_t b)
+bool real_world_acquainted(const struct real_world *world, uint32_t a, uint32_t b)
 {
     const struct node_config *config = &world->deployment->configs[a];
     for (uint32_t i = 0; i < config->peer_count; i++)
@@ -67,14 +67,14 @@ bool world_acquainted(const struct world *world, uint32_t a, uint32_t b)
     return false;
 }
 
-bool world_has_fabric(const struct world *world, uint32_t node)
+bool real_world_has_fabric(const struct real_world *world, uint32_t node)
 {
     enum node_role role = world->deployment->configs[node].role;
     return role == ROLE_PREFILL || role == ROLE_DECODE;
 }
 
 /* A prefiller keeps a tail in the slot of its sequence, a decoder in that of the hand-off. */
-struct kv_memory world_kv_memory(const struct world *world, uint32_t node)
+struct kv_memory real_world_kv_memory(const struct real_world *world, uint32_t node)
 {
     const struct node_config *config = &world->deployment->configs[node];
     struct kv_memory memory = {
@@ -89,12 +89,12 @@ struct kv_memory world_kv_memory(const struct world *world, uint32_t node)
     return memory;
 }
 
-struct executor_setup world_executor_setup(const struct world *world, uint32_t node, const char *device)
+struct executor_setup real_world_executor_setup(const struct real_world *world, uint32_t node, const char *device)
 {
     const struct node_config *config = &world->deployment->configs[node];
     struct executor_setup setup = {
         .architecture = world->scenario->model,
-        .memory = world_kv_memory(world, node),
+        .memory = real_world_kv_memory(world, node),
         .weight_seed = world->seed,
         .ranks = world->deployment->instances[node].ranks,
         .groups = config->group_count,
@@ -111,12 +111,12 @@ struct executor_setup world_executor_setup(const struct world *world, uint32_t n
     return setup;
 }
 
-struct runtime_limits world_limits(void)
+struct runtime_limits real_world_limits(void)
 {
-    return (struct runtime_limits){.writes_in_flight = WORLD_WRITES_IN_FLIGHT, .message_bytes = MESSAGE_BYTES_MAX};
+    return (struct runtime_limits){.writes_in_flight = REAL_WRITES_IN_FLIGHT, .message_bytes = MESSAGE_BYTES_MAX};
 }
 
-void world_hello(const struct world *world, uint32_t node, const unsigned char *token, struct hello *hello)
+void real_world_hello(const struct real_world *world, uint32_t node, const unsigned char *token, struct hello *hello)
 {
     *hello = (struct hello){.protocol = CONTROL_PROTOCOL, .node = node};
     memcpy(hello->token, token, sizeof hello->token);

@@ -1,8 +1,8 @@
 /* What every process of a run makes for itself from the same scenario file and the same options: scenario, deployment,
  * layouts. Nothing of it travels; the identities of scenario and build are compared when processes meet.
  */
-#ifndef TANDEM_REAL_PROCESS_WORLD_H
-#define TANDEM_REAL_PROCESS_WORLD_H
+#ifndef TANDEM_REAL_PROCESS_REAL_WORLD_H
+#define TANDEM_REAL_PROCESS_REAL_WORLD_H
 
 #include "host/deployment.h"
 #include "host/scenario_lua.h"
@@ -12,7 +12,7 @@
 #include "real/process/mailbox.h"
 
 /* Tickets of one node in flight. */
-#define WORLD_WRITES_IN_FLIGHT 1024u
+#define REAL_WRITES_IN_FLIGHT 1024u
 
 /* How a real run differs from a simulated one. Texts are borrowed. */
 struct real_options {
@@ -28,7 +28,7 @@ struct real_options {
     int64_t limit_ns;
 };
 
-struct world {
+struct real_world {
     struct scenario *scenario;
     struct trace_file *recorded; /* of a trace load, else NULL */
     struct deployment *deployment;
@@ -36,23 +36,23 @@ struct world {
 };
 
 /* Loads the scenario and deploys it. False with an error; free in either case. */
-bool world_load(struct world *world, const char *path, const struct scenario_override *sets, size_t set_count,
+bool real_world_load(struct real_world *world, const char *path, const struct scenario_override *sets, size_t set_count,
                 int64_t seed, struct user_error *error);
-void world_free(struct world *world);
+void real_world_free(struct real_world *world);
 
 /* Two nodes that work with each other, and hence are connected. */
-bool world_acquainted(const struct world *world, uint32_t a, uint32_t b);
+bool real_world_acquainted(const struct real_world *world, uint32_t a, uint32_t b);
 
 /* The node reads or writes remote KV. */
-bool world_has_fabric(const struct world *world, uint32_t node);
+bool real_world_has_fabric(const struct real_world *world, uint32_t node);
 
-struct kv_memory world_kv_memory(const struct world *world, uint32_t node);
-struct executor_setup world_executor_setup(const struct world *world, uint32_t node, const char *device);
+struct kv_memory real_world_kv_memory(const struct real_world *world, uint32_t node);
+struct executor_setup real_world_executor_setup(const struct real_world *world, uint32_t node, const char *device);
 
 /* Limits of every node's runtime. */
-struct runtime_limits world_limits(void);
+struct runtime_limits real_world_limits(void);
 
 /* What a process says when it dials. */
-void world_hello(const struct world *world, uint32_t node, const unsigned char *token, struct hello *hello);
+void real_world_hello(const struct real_world *world, uint32_t node, const unsigned char *token, struct hello *hello);
 
 #endif
