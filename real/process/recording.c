@@ -271,6 +271,7 @@ void recording_handle(struct recording *recording, const struct event *event)
         recording->broken |= fwrite(data, data_bytes, 1, recording->file) != 1;
     if (recording->used > 0)
         recording->broken |= fwrite(recording->calls, recording->used, 1, recording->file) != 1;
+    recording->broken |= fflush(recording->file) != 0; /* what led to a sudden end is what is wanted most */
     free(data);
 }
 

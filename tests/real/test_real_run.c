@@ -122,13 +122,9 @@ static void clients_go_away(void **state)
 static void recordings_replay(void **state)
 {
     (void)state;
-    char folder[96];
-    char option[128];
     struct real_run run;
-    snprintf(folder, sizeof folder, "/tmp/tandem-events-%d", (int)getpid());
-    snprintf(option, sizeof option, "--record-events=%s", folder);
-    const char *const options[] = {"--provider=shm", "--set=load.requests=10", "--set=expect=nil", "--limit=120", option,
-                                   NULL};
+    static const char *const options[] = {"--provider=shm", "--set=load.requests=10", "--set=expect=nil", "--limit=120",
+                                          NULL};
     real_run_start(&run, GQA, options);
     assert_int_equal(real_run_wait(&run, 0), 0);
     struct scenario_override sets[] = {{"load.requests", "10"}, {"expect", "nil"}};
@@ -139,7 +135,7 @@ static void recordings_replay(void **state)
     for (uint32_t i = 0; i < world.deployment->node_count; i++) {
         char path[160];
         char why[512] = "";
-        snprintf(path, sizeof path, "%s/node-%u.events", folder, i);
+        snprintf(path, sizeof path, "%s/events/node-%u.events", run.folder, i);
         int64_t events = recording_replay(path, &world.deployment->configs[i], &limits, why, sizeof why);
         if (events < 0)
             fail_msg("%s: %s", path, why);
@@ -151,9 +147,7 @@ static void recordings_replay(void **state)
         other.seed++;
         if (other.role == ROLE_PREFILL)
             assert_true(recording_replay(path, &other, &limits, why, sizeof why) < 0);
-        unlink(path);
     }
-    rmdir(folder);
     real_world_free(&world);
     real_run_free(&run);
 }

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,13 +46,15 @@ static _Noreturn void launch(const struct real_run *run, const char *scenario, c
     char path[512];
     char database[128];
     char tokens[128];
+    char events[128];
     char log[128];
+    snprintf(events, sizeof events, "--record-events=%s/events", run->folder);
     snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, scenario);
     snprintf(database, sizeof database, "--db=%s/run.db", run->folder);
     snprintf(tokens, sizeof tokens, "--tokens=%s/tokens.csv", run->folder);
     snprintf(log, sizeof log, "%s/log", run->folder);
-    const char *argv[OPTIONS_MAX + 8] = {"tandem", "run", path, "--backend=real", database, tokens};
-    int argc = 6;
+    const char *argv[OPTIONS_MAX + 8] = {"tandem", "run", path, "--backend=real", database, tokens, events};
+    int argc = 7;
     for (uint32_t i = 0; options != NULL && options[i] != NULL; i++) {
         CHECK(argc < OPTIONS_MAX);
         argv[argc++] = options[i];
@@ -91,6 +94,12 @@ static uint32_t children_of(pid_t parent, pid_t *pids, uint32_t room)
     return count;
 }
 
+static bool ended(const struct real_run *run)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)run->launcher, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
 bool real_run_processes(struct real_run *run, uint32_t instances)
 {
     int64_t until_ns = clock_now_ns() + WAIT_NS;
@@ -106,12 +115,28 @@ bool real_run_processes(struct real_run *run, uint32_t instances)
         }
         if (run->instance_count == instances && with_executors == instances)
             return true;
-        siginfo_t info = {.si_pid = 0};
-        if (waitid(P_PID, (id_t)run->launcher, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0)
+        if (ended(run))
             return false;
         assert_true(clock_now_ns() < until_ns);
         usleep(2000);
     }
+}
+
+bool real_run_started(const struct real_run *run)
+{
+    /* Beyond the magic and the start: the first arrivals and what they led to. */
+    static const off_t some_bytes = 1024;
+    char path[128];
+    struct stat status = {.st_size = 0};
+    int64_t until_ns = clock_now_ns() + WAIT_NS;
+    snprintf(path, sizeof path, "%s/events/node-0.events", run->folder);
+    while (stat(path, &status) != 0 || status.st_size < some_bytes) {
+        if (ended(run))
+            return false;
+        assert_true(clock_now_ns() < until_ns);
+        usleep(2000);
+    }
+    return true;
 }
 
 static void show_log(const struct real_run *run)

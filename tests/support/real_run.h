@@ -20,12 +20,17 @@ struct real_run {
     uint32_t process_count;
 };
 
-/* Starts `tandem run SCENARIO --backend real` with more options, which end with NULL; --db, --tokens and --format are given.
+/* Starts `tandem run SCENARIO --backend real` with more options, which end with NULL; --db, --tokens and
+ * --record-events are given.
  * The scenario's path is relative to the tree. */
 void real_run_start(struct real_run *run, const char *scenario, const char *const *options);
 
 /* Waits until the launcher has `instances` instances that have executors. Fails the test after 60 s, false if it ends first. */
 bool real_run_processes(struct real_run *run, uint32_t instances);
+
+/* Waits until requests have arrived: the front's recording grows (the run must have --record-events, which is given). Fails the
+ * test after 60 s, false if the run ends first. */
+bool real_run_started(const struct real_run *run);
 
 /* Waits for the end; the exit status, or 128 + the signal. Shows the log when it is not `wanted`. */
 int real_run_wait(struct real_run *run, int wanted);
