@@ -494,16 +494,17 @@ void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_st
     decode_side_admit(side);
 }
 
-void decode_side_hello(struct decode_side *side, uint32_t source, const struct message *m)
+bool decode_side_hello(struct decode_side *side, uint32_t source, const struct message *m)
 {
     struct peer *peer = peers_find(&side->peers, source);
     if (peer == NULL || m->incarnation <= peer->incarnation)
-        return;
+        return false;
     /* A replacement knows nothing of its predecessor's transfers, and that one may still write: the fence is to come. */
     lose(side, source, m->incarnation - 1, false);
     peer->incarnation = m->incarnation;
     peer->lost = false;
     rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->incarnation);
+    return true;
 }
 
 /* ---- Preemption -------------------------------------------------------------------------------------------------- */

@@ -47,7 +47,9 @@ void decode_side_quiesced(struct decode_side *side, uint32_t source, const struc
 void decode_side_immediate(struct decode_side *side, uint32_t immediate);
 void decode_side_timer(struct decode_side *side);
 void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_status status, uint32_t incarnation);
-void decode_side_hello(struct decode_side *side, uint32_t source, const struct message *message);
+
+/* True when the sender was not known to be there. */
+bool decode_side_hello(struct decode_side *side, uint32_t source, const struct message *message);
 
 /* Starts what can be started: called whenever pages or hand-off slots may have become free. */
 void decode_side_admit(struct decode_side *side);

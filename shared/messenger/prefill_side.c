@@ -371,15 +371,16 @@ void prefill_side_peer_lost(struct prefill_side *side, uint32_t node, uint32_t i
         lose(side, peer);
 }
 
-void prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *m)
+bool prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *m)
 {
     struct peer *peer = peers_find(&side->peers, source);
     if (peer == NULL || m->incarnation <= peer->incarnation)
-        return;
+        return false;
     /* A replacement numbers its epochs afresh. What was started for its predecessor goes. */
     lose(side, peer);
     peer->incarnation = m->incarnation;
     peer->last_epoch = 0;
     peer->lost = false;
     rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->incarnation);
+    return true;
 }

@@ -31,7 +31,9 @@ void prefill_side_prefill(struct prefill_side *side, uint32_t source, const stru
 void prefill_side_cancel(struct prefill_side *side, uint32_t source, const struct message *message);
 void prefill_side_write_done(struct prefill_side *side, uint32_t ticket, enum write_status status);
 void prefill_side_peer_lost(struct prefill_side *side, uint32_t node, uint32_t incarnation);
-void prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *message);
+
+/* True when the sender was not known to be there. */
+bool prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *message);
 
 /* The scheduler has given the sequence its pages: sends what was cached. */
 void prefill_side_admitted(struct prefill_side *side, uint32_t slot);

@@ -17,8 +17,8 @@
 #define EPOCHS_MAX 65536
 
 struct open_write {
-    bool open;     /* posted and not answered */
-    bool landing;  /* some of it may still land */
+    bool open;    /* posted and not answered */
+    bool landing; /* some of it may still land */
     uint32_t source;
     uint32_t ticket;
     uint32_t destination;
@@ -135,8 +135,7 @@ void oracle_send(struct oracle *oracle, uint32_t node, uint32_t destination, con
         wire_pages(&m, pages);
         assert_no_write_into(oracle, node, m.group, m.request, m.epoch, pages, m.page_count); /* 1, 2 */
     }
-    if ((m.kind == MESSAGE_QUIESCED || m.kind == MESSAGE_NACK) &&
-        m.peer_incarnation == oracle->deaths[destination]) {
+    if ((m.kind == MESSAGE_QUIESCED || m.kind == MESSAGE_NACK) && m.peer_incarnation == oracle->deaths[destination]) {
         for (uint32_t i = 0; i < oracle->used; i++) {
             const struct open_write *write = &oracle->writes[i];
             assert_false(write->open && write->source == node && write->destination == destination &&
@@ -194,8 +193,8 @@ void oracle_launch(struct oracle *oracle, uint32_t node, uint32_t page_tokens, c
         assert_no_write_into(oracle, node, change->group, change->request, 0, change->pages, change->page_count);
         if (change->kind == STEP_PAGES)
             continue;
-        /* 7: a page that a write still reads may be shared with others as part of a prefix, but is written by nobody: the
-         * chunk starts behind what is shared. */
+        /* 7: a page that a write still reads may be shared with others as part of a prefix, but is written by nobody:
+         * the chunk starts behind what is shared. */
         for (uint32_t i = 0; i < oracle->used && change->kind == STEP_CHUNK; i++) {
             const struct open_write *write = &oracle->writes[i];
             if (!write->open || write->source != node || write->source_group != change->group ||

@@ -16,6 +16,9 @@
 
 #include <cmocka.h>
 
+/* Characters of the log that a failure shows. */
+#define TOLD_MAX 40000u
+
 /* Operations know their runtime alone; tests run one town at a time. */
 static struct town *town_now;
 
@@ -101,6 +104,8 @@ static void traced(void *self, int64_t now_ns, const struct trace_record *record
     char name[24], request[16] = "";
     bool end = record->kind == TRACE_FINISHED || record->kind == TRACE_REJECTED || record->kind == TRACE_FAILED ||
                record->kind == TRACE_ABORTED;
+    assert_true(record->kind < TOWN_KINDS);
+    town->kinds[record->kind]++;
     if (end) {
         assert_true(record->request < TOWN_REQUESTS_MAX);
         town->ends[record->request]++;
@@ -127,10 +132,7 @@ struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mi
 {
     struct town_config config = {
         .node_count = 1 + prefill + decode + mixed,
-        .cost = {.decode_fixed_ns = 19000,
-                 .decode_base_ns = 1000,
-                 .prefill_token_ns = 1000,
-                 .layers = 4},
+        .cost = {.decode_fixed_ns = 19000, .decode_base_ns = 1000, .prefill_token_ns = 1000, .layers = 4},
         .message_ns = 5000,
         .watcher_ns = 1000,
         .detection = {.suspect_ns = 300 * NS_PER_US, .fence_ns = 200 * NS_PER_US},
@@ -142,10 +144,10 @@ struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mi
         geometry.stage_layer_first[1] = 4;
         geometry.head_bytes = 1024;
         config.nodes[i] = (struct node_config){
-            .role = i == 0                    ? ROLE_FRONT
-                    : i <= prefill            ? ROLE_PREFILL
-                    : i <= prefill + decode   ? ROLE_DECODE
-                                              : ROLE_MIXED,
+            .role = i == 0                  ? ROLE_FRONT
+                    : i <= prefill          ? ROLE_PREFILL
+                    : i <= prefill + decode ? ROLE_DECODE
+                                            : ROLE_MIXED,
             .seed = 1,
             .geometry = geometry,
             .group_count = 1,
@@ -154,11 +156,8 @@ struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mi
             .request_tokens_max = 1024,
             .request_blocks_max = 16,
             .prefix_block_tokens = 32,
-            .scheduler = {.queue = QUEUE_FCFS,
-                          .token_budget = 64,
-                          .batch_max = 8,
-                          .headroom_tokens = 16,
-                          .repeat_max = 64},
+            .scheduler =
+                {.queue = QUEUE_FCFS, .token_budget = 64, .batch_max = 8, .headroom_tokens = 16, .repeat_max = 64},
             .messenger = {.deadline_ns = 100 * NS_PER_MS, .attempts_max = 3, .handoffs_max = 8},
             .decode_router = ROUTER_ROUND_ROBIN,
             .prefill_router = ROUTER_ROUND_ROBIN,
@@ -349,7 +348,9 @@ void town_run(struct town *town)
     if (failure != NULL || status != SIM_IDLE) {
         char text[4096];
         sim_describe(town->sim, text, sizeof text);
-        fail_msg("%s\n%s\n%s", failure == NULL ? "not idle" : failure, text, town->text);
+        size_t tail = town->text_used < TOLD_MAX ? 0 : town->text_used - TOLD_MAX;
+        fprintf(stderr, "%s\n%s\n", town->text + tail, text); /* cmocka cuts what is long */
+        fail_msg("%s", failure == NULL ? "something is pending for ever" : failure);
     }
     assert_int_equal(oracle_open(town->oracle), 0);
 }
@@ -358,7 +359,7 @@ void expect_trace_at(struct town *town, const char *lines, const char *file, int
 {
     assert_false(town->text_overflow);
     if (strcmp(town->text, lines) != 0) {
-        print_error("%s:%d: it happened so\n%sand should have happened so\n%s", file, line, town->text, lines);
+        fprintf(stderr, "%s:%d: it happened so\n%sand should have happened so\n%s", file, line, town->text, lines);
         _fail(file, line);
     }
     town->text_used = 0;
