@@ -129,7 +129,8 @@ struct paged_write {
     uint32_t ticket;
     uint32_t gate; /* launch ticket, which must be the one in progress or an earlier one */
     uint32_t destination;
-    uint32_t immediate; /* carried by every write */
+    uint32_t destination_incarnation; /* whose memory is meant: a write to one that has been replaced fails */
+    uint32_t immediate;               /* carried by every write */
     uint32_t request;   /* whose bytes: for shadow memory and traces */
     uint32_t epoch;
     uint32_t unit_first;

@@ -73,6 +73,7 @@ static void accept(struct prefill_side *side, uint32_t slot, const struct peer *
     struct instance *instance = side->instance;
     struct sequence *s = at(side, slot);
     s->peer = peer->config->node;
+    s->peer_incarnation = m->incarnation;
     s->peer_group = m->group;
     s->request = m->request;
     s->epoch = m->epoch;
@@ -142,6 +143,7 @@ static void post(struct prefill_side *side, uint32_t slot, uint32_t end, uint32_
         .ticket = ticket,
         .gate = gate,
         .destination = s->peer,
+        .destination_incarnation = s->peer_incarnation,
         .immediate = s->immediate,
         .request = s->request,
         .epoch = s->epoch,

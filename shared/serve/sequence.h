@@ -46,7 +46,7 @@ struct sequence {
     uint16_t group;
     uint16_t peer_group;
     uint32_t peer; /* decoder: the prefiller; prefiller: the decoder */
-    uint32_t peer_incarnation; /* decoder: of the prefiller that was asked */
+    uint32_t peer_incarnation; /* of that instance, at the time of the request */
     uint32_t request;
     uint32_t epoch;
     uint32_t attempt;

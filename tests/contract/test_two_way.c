@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -158,6 +159,10 @@ static struct played play(uint64_t seed, bool plain, uint64_t shuffle_seed)
 {
     struct rng rng = rng_stream(seed, 1, RNG_ROUTING);
     struct town_config config = draw_config(&rng);
+    char label[64];
+    snprintf(label, sizeof label, "seed %u%s, shuffle %u", (unsigned)seed, plain ? ", plain" : "",
+             (unsigned)shuffle_seed);
+    config.label = label;
     config.plain = plain;
     config.shuffle_seed = shuffle_seed;
     town_make(&town, &config);
