@@ -250,7 +250,8 @@ static bool hello(struct node *node, uint32_t source, const struct message *m)
                                                   : prefill_side_hello(&node->prefiller, source, m);
     if (news && node->instance.incarnation > 0)
         say_hello(node, source);
-    return peers_find(node->config->role == ROLE_DECODE ? &node->decoder.peers : &node->prefiller.peers, source) != NULL;
+    return peers_find(node->config->role == ROLE_DECODE ? &node->decoder.peers : &node->prefiller.peers, source) !=
+           NULL;
 }
 
 static bool decoder_message(struct decode_side *side, uint32_t source, const struct message *m)
@@ -328,8 +329,8 @@ static void message(struct node *node, const struct event *event)
                                                  : prefiller_message(&node->prefiller, event->id, &m);
             break;
         case ROLE_DECODE:
-            understood = m.kind == MESSAGE_HELLO ? hello(node, event->id, &m)
-                                                 : decoder_message(&node->decoder, event->id, &m);
+            understood =
+                m.kind == MESSAGE_HELLO ? hello(node, event->id, &m) : decoder_message(&node->decoder, event->id, &m);
             break;
         case ROLE_MIXED:
             understood = mixed_message(&node->instance, event->id, &m);

@@ -1,7 +1,7 @@
 /* Invariants that are looked at while a simulation runs: after every event, or every so many, and at its end.
  *
- * A failed one is no CHECK: it stops the simulation and says which node, when and what, so that a fuzzer can go on with the
- * next seed and a script can tell a broken invariant (exit status 129) from a crash.
+ * A failed one is no CHECK: it stops the simulation and says which node, when and what, so that a fuzzer can go on with
+ * the next seed and a script can tell a broken invariant (exit status 129) from a crash.
  */
 #ifndef TANDEM_SIM_CHECKERS_H
 #define TANDEM_SIM_CHECKERS_H

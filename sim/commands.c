@@ -143,10 +143,11 @@ static const struct command command_explain = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "the resolved scenario, or the transfer plan of one prompt",
-    .description = "Prints every value of the scenario with where it comes from: a default, a line of a file, or --set.\n"
-                   "With --transfer it prints what moving one prompt from a prefiller to a decoder takes: for each pair\n"
-                   "of ranks the runs, bytes and offsets of the first page, writes per layer, and the number of writes\n"
-                   "that the decoder waits for. The last token of a prompt is computed by the decoder and not moved.",
+    .description =
+        "Prints every value of the scenario with where it comes from: a default, a line of a file, or --set.\n"
+        "With --transfer it prints what moving one prompt from a prefiller to a decoder takes: for each pair\n"
+        "of ranks the runs, bytes and offsets of the first page, writes per layer, and the number of writes\n"
+        "that the decoder waits for. The last token of a prompt is computed by the decoder and not moved.",
     .options = explain_options,
     .run = explain_run,
 };
@@ -159,7 +160,8 @@ static const struct option compare_options[] = {
     {NULL, NULL, NULL, OPTION_FLAG},
 };
 
-/* Records of the two runs are not kept: without a runtime that makes them again, runs are compared by what is stored. */
+/* Records of the two runs are not kept: without a runtime that makes them again, runs are compared by what is stored.
+ */
 static divergence_function *const first_divergence = NULL;
 
 static int compare_run(const struct command_context *context, const struct arguments *arguments,

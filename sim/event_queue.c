@@ -4,9 +4,9 @@
  * a hundred thousand entries are nine levels deep. Entries carry their whole key; payloads stay put in slots named by
  * the handle, which also hold the entry's place in the heap for cancel and move.
  *
- * What follows a pop is most often a push (the event handled schedules the next), so a pop only marks the root as a hole;
- * a push falls into the hole and sinks, and only when something else comes first is the hole closed with the last entry.
- * That saves one of the two passes through the heap.
+ * What follows a pop is most often a push (the event handled schedules the next), so a pop only marks the root as a
+ * hole; a push falls into the hole and sinks, and only when something else comes first is the hole closed with the last
+ * entry. That saves one of the two passes through the heap.
  */
 #include "sim/event_queue.h"
 

@@ -11,7 +11,7 @@
 
 struct live {
     struct request_row row;
-    uint32_t epoch;      /* the newest seen */
+    uint32_t epoch; /* the newest seen */
     bool epoch_seen;
     bool dispatched;     /* in this attempt */
     int64_t wait_ns;     /* since when it waits at the decoder, or UNSTAMPED */
@@ -317,8 +317,7 @@ static void ready(struct live *live, int64_t now_ns, const struct trace_record *
     stamp(live, BOUNDARY_READY, now_ns);
 }
 
-static void life_record(struct recorder *recorder, struct live *live, int64_t now_ns,
-                        const struct trace_record *record)
+static void life_record(struct recorder *recorder, struct live *live, int64_t now_ns, const struct trace_record *record)
 {
     switch (record->kind) {
     case TRACE_RECEIVED:

@@ -1,9 +1,9 @@
 /* From trace records to one row a request.
  *
- * A recorder listens to a simulation (or to the records of a real run) and keeps the boundaries of every request that is
- * under way; when one ends it checks the row and hands it to a sink. Memory grows with the requests in flight, not with
- * the run. Of every completed request it checks that boundaries are in order and that the spans add up to its time to
- * first token exactly.
+ * A recorder listens to a simulation (or to the records of a real run) and keeps the boundaries of every request that
+ * is under way; when one ends it checks the row and hands it to a sink. Memory grows with the requests in flight, not
+ * with the run. Of every completed request it checks that boundaries are in order and that the spans add up to its time
+ * to first token exactly.
  *
  * Rules where the records leave room:
  *  - An attempt that stamps a boundary again takes back what came after it; after the first token nothing is stamped
@@ -11,7 +11,8 @@
  *  - The last layer's bytes may be at the decoder before the prefill step ends. Then the prefill ends, for the spans,
  *    when the bytes are there, and the exposed transfer is zero.
  *  - A boundary that a request never reaches takes the time of the one before it: its span is empty. The dispatch of a
- *    request that has nothing to prefill takes the time at which it was ready: it waited for pages, not for a prefiller.
+ *    request that has nothing to prefill takes the time at which it was ready: it waited for pages, not for a
+ * prefiller.
  */
 #ifndef TANDEM_SIM_RECORDER_H
 #define TANDEM_SIM_RECORDER_H

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Virtual time without a single record about a request after which a run with requests in flight is given up. Longer than
- * any deadline or queue that makes sense; nodes that only re-arm timers would go on for ever. */
+/* Virtual time without a single record about a request after which a run with requests in flight is given up. Longer
+ * than any deadline or queue that makes sense; nodes that only re-arm timers would go on for ever. */
 #define SILENCE_MAX_NS (24 * 3600 * NS_PER_S)
 
 /* Virtual time that clean-up may take after the last request has ended: deadlines and fences, many times over. */
@@ -51,8 +51,8 @@ struct run {
 
 /* ---- Models ----------------------------------------------------------------------------------------------------- */
 
-bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                     struct run_models *models, char *error, size_t error_size)
+bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice, struct run_models *models,
+                     char *error, size_t error_size)
 {
     *models = (struct run_models){.pool_count = scenario->pool_count};
     for (uint32_t p = 0; p < scenario->pool_count; p++) {
@@ -112,8 +112,8 @@ static void feed(struct sim *sim, void *self, uint64_t generation)
     feed_next(run);
 }
 
-/* Closed loop: a client whose request has ended sends its next one at the same instant, outside of the node in which the
- * end was traced. */
+/* Closed loop: a client whose request has ended sends its next one at the same instant, outside of the node in which
+ * the end was traced. */
 static void answer(struct sim *sim, void *self, uint64_t argument)
 {
     (void)argument;
@@ -237,8 +237,7 @@ static struct deployment_sizes sizes_of(const struct run *run)
     sizes.request_tokens_max = 0;
     sizes.prefix_block_tokens = trace->block_tokens;
     for (uint32_t i = 0; i < trace->count; i++) {
-        sizes.request_tokens_max =
-            max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
+        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
         if (trace->block_tokens != 0)
             sizes.request_blocks_max =
                 max_u32(sizes.request_blocks_max, narrow_u32(trace->block_first[i + 1] - trace->block_first[i]));
@@ -310,10 +309,10 @@ static void no_progress(struct run *run)
 {
     struct run_result *result = run->result;
     result->status = RUN_NO_PROGRESS;
-    int used = snprintf(result->text, sizeof result->text,
-                        "no progress: %" PRIu32 " requests are unfinished at %" PRId64
-                        " ns and nothing more will happen\n",
-                        recorder_live(run->recorder), sim_now_ns(run->sim));
+    int used =
+        snprintf(result->text, sizeof result->text,
+                 "no progress: %" PRIu32 " requests are unfinished at %" PRId64 " ns and nothing more will happen\n",
+                 recorder_live(run->recorder), sim_now_ns(run->sim));
     size_t at = used < 0 ? 0 : (size_t)used;
     for (uint32_t i = 0; i < run->deployment->node_count && at < sizeof result->text; i++) {
         struct node_stats stats = node_stats(run->nodes[i]);

@@ -1,6 +1,6 @@
 /* One simulated run: a scenario, a choice of counts and shardings, a seed, from the first arrival until everything has
- * drained. Nothing is printed or stored here; rows stream to the caller and the rest is in the result. Runs share nothing
- * that is written, so any number may go on at once, one a thread.
+ * drained. Nothing is printed or stored here; rows stream to the caller and the rest is in the result. Runs share
+ * nothing that is written, so any number may go on at once, one a thread.
  */
 #ifndef TANDEM_SIM_RUN_H
 #define TANDEM_SIM_RUN_H
@@ -22,8 +22,8 @@ struct run_models {
 };
 
 /* False with a sentence in `error` when an instance cannot be. */
-bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                     struct run_models *models, char *error, size_t error_size);
+bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice, struct run_models *models,
+                     char *error, size_t error_size);
 void run_models_free(struct run_models *models);
 
 struct run_options {

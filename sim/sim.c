@@ -244,18 +244,18 @@ static void handle_pending(struct sim *sim, uint64_t payload)
         run_call(sim, index);
         break;
     case PENDING_LOST:
-        sim_hand_over(sim, node, &(struct event){.kind = EVENT_PEER_LOST,
-                                                .status = (uint16_t)aux,
-                                                .id = index & 0xffff,
-                                                .count = index >> 16});
+        sim_hand_over(
+            sim, node,
+            &(struct event){
+                .kind = EVENT_PEER_LOST, .status = (uint16_t)aux, .id = index & 0xffff, .count = index >> 16});
         break;
     case PENDING_STEPS:
         CHECK(false); /* handled apart */
     }
 }
 
-/* Step boundaries that share an instant are handled in order of node, not of push: repetitions push at other moments than
- * launches of one step do. With shuffled ties the queue's order stands. */
+/* Step boundaries that share an instant are handled in order of node, not of push: repetitions push at other moments
+ * than launches of one step do. With shuffled ties the queue's order stands. */
 static void handle_boundaries(struct sim *sim, int64_t key, uint64_t payload)
 {
     uint32_t count = 0;

@@ -1,11 +1,12 @@
 /* Virtual time: the runtime behind runtime.h in which every plan is searched and every story is told.
  *
- * One simulation is one `struct sim` with no globals, so that many run on threads. Each node is a participant: something
- * with one function that takes events. The product puts node_handle() there, tests put probes.
+ * One simulation is one `struct sim` with no globals, so that many run on threads. Each node is a participant:
+ * something with one function that takes events. The product puts node_handle() there, tests put probes.
  *
- * Order. Events come by (time, sequence of push). Within one instant the network goes first, then what arrives at nodes,
- * and step boundaries last, in order of node: a step that ends at T has seen everything that reached its node by T. With
- * that rule a repetition of steps and a launch per step agree to the nanosecond, also where an event falls on a boundary.
+ * Order. Events come by (time, sequence of push). Within one instant the network goes first, then what arrives at
+ * nodes, and step boundaries last, in order of node: a step that ends at T has seen everything that reached its node by
+ * T. With that rule a repetition of steps and a launch per step agree to the nanosecond, also where an event falls on a
+ * boundary.
  *
  * Steps. A launch without prefill chunks is not simulated step by step: boundaries are computed in chunks that double,
  * from the device model's split into a fixed part and a line, and nothing is queued but the end of the chunk. An event
@@ -105,8 +106,8 @@ struct sim_call {
 };
 void sim_call_at(struct sim *sim, int64_t at_ns, struct sim_call call);
 
-/* Gives a node an event now, from a call or between two sim_advance(): arrivals, EVENT_STOP. Pointers in it need to live
- * only until the return. A killed node gets nothing. */
+/* Gives a node an event now, from a call or between two sim_advance(): arrivals, EVENT_STOP. Pointers in it need to
+ * live only until the return. A killed node gets nothing. */
 void sim_deliver(struct sim *sim, uint32_t node, const struct event *event);
 
 /* ---- Listeners: recorder, checkers, golden stories --------------------------------------------------------------- */
@@ -131,7 +132,8 @@ void sim_listen(struct sim *sim, const struct sim_listener *listener); /* copied
  * PEER_FENCED. Messages already on their way from it still arrive. */
 void sim_kill(struct sim *sim, uint32_t node);
 
-/* A killed node comes back empty, as `participant`, and gets EVENT_START with its incarnation; how peers learn of it is the protocol's affair. */
+/* A killed node comes back empty, as `participant`, and gets EVENT_START with its incarnation; how peers learn of it is
+ * the protocol's affair. */
 void sim_restart(struct sim *sim, uint32_t node, struct participant participant);
 
 bool sim_alive(const struct sim *sim, uint32_t node);
@@ -156,7 +158,7 @@ void sim_set_faults(struct sim *sim, const struct sim_faults *faults);
 /* ---- What it came to ------------------------------------------------------------------------------------------- */
 
 struct sim_ledger {
-    int64_t busy_ns; /* steps that have ended */
+    int64_t busy_ns;                      /* steps that have ended */
     int64_t bound_ns[BOUND_OVERHEAD + 1]; /* of busy_ns, by enum step_bound */
     uint64_t launches;
     uint64_t steps;

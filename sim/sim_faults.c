@@ -2,8 +2,8 @@
  * late. */
 #include "sim/sim_internal.h"
 
-/* Takes back everything that is pending for the node itself. Its messages on their way are no longer its own; those to it
- * and what its peers' writes have to tell it are dropped when they come up, by their incarnation. */
+/* Takes back everything that is pending for the node itself. Its messages on their way are no longer its own; those to
+ * it and what its peers' writes have to tell it are dropped when they come up, by their incarnation. */
 static void silence(struct sim *sim, struct sim_node *node)
 {
     for (uint32_t slot = 0; slot < TIMERS_MAX; slot++) {

@@ -26,7 +26,7 @@
 /* What a queue entry stands for. Packed as kind | node << 8 | aux << 24 | index << 32. */
 enum pending_kind {
     PENDING_START = 1,
-    PENDING_TIMER = 2,      /* aux: slot */
+    PENDING_TIMER = 2, /* aux: slot */
     PENDING_STEPS = 3,
     PENDING_MESSAGE = 4,    /* index: message */
     PENDING_LANDED = 5,     /* index: write */

@@ -32,8 +32,8 @@ static int64_t line_ns(const struct decode_line *line, uint64_t context)
     return line->base_ns + (int64_t)((uint128)context * line->slope_q32 >> 32);
 }
 
-/* What bounds a decode step changes slowly with the context: it is asked again where the context has moved by an eighth,
- * so that a steady batch does not pay for the whole roofline at every launch. */
+/* What bounds a decode step changes slowly with the context: it is asked again where the context has moved by an
+ * eighth, so that a steady batch does not pay for the whole roofline at every launch. */
 static enum step_bound decode_bound(struct sim_node *node)
 {
     struct launch *launch = &node->launch;
@@ -73,8 +73,8 @@ static void queue_chunk(struct sim_node *node)
     struct launch *launch = &node->launch;
     int64_t end_ns = launch->chunk_end_ns[launch->chunk_count - 1];
     CHECK(end_ns < TIME_NEVER / 2);
-    launch->handle = event_queue_push(node->sim->queue, boundary_key(end_ns),
-                                      pending_pack(PENDING_STEPS, node->runtime.node, 0, 0));
+    launch->handle =
+        event_queue_push(node->sim->queue, boundary_key(end_ns), pending_pack(PENDING_STEPS, node->runtime.node, 0, 0));
 }
 
 /* Steps of one group, the usual case: no maximum to take and the line at hand. */
@@ -194,8 +194,8 @@ void sim_launch(struct runtime *rt, const struct step_launch *spec)
     queue_chunk(node);
 }
 
-/* Ends the run of boundaries with the first that is not before now; in the second half of an instant, where boundaries of
- * this instant have been handled already, with the first after it. */
+/* Ends the run of boundaries with the first that is not before now; in the second half of an instant, where boundaries
+ * of this instant have been handled already, with the first after it. */
 static void cut(struct sim_node *node)
 {
     struct sim *sim = node->sim;

@@ -39,7 +39,7 @@ static struct payload *payload_take(struct sim *sim, size_t length)
 {
     uint32_t class = 0;
     while ((size_t)PAYLOAD_SMALLEST << class < length)
-        class++;
+        class ++;
     CHECK(class < PAYLOAD_CLASSES);
     struct payload *payload = sim->payload_free[class];
     if (payload != NULL) {
@@ -109,11 +109,10 @@ void sim_message(struct sim *sim, uint32_t index)
     struct message message = sim->messages[index];
     struct sim_node *node = &sim->nodes[message.destination];
     if (message.incarnation == node->incarnation)
-        sim_hand_over(sim, node,
-                      &(struct event){.kind = EVENT_MESSAGE,
-                                      .id = message.source,
-                                      .count = message.length,
-                                      .data = message.payload->bytes});
+        sim_hand_over(
+            sim, node,
+            &(struct event){
+                .kind = EVENT_MESSAGE, .id = message.source, .count = message.length, .data = message.payload->bytes});
     if (sim->poison)
         memset(message.payload->bytes, POISON, message.length);
     message_release(sim, index);
@@ -321,10 +320,8 @@ void sim_write_done(struct sim *sim, uint32_t index)
     struct write *write = &sim->writes[index];
     struct sim_node *node = &sim->nodes[write->source];
     bool reaches = node->alive && node->incarnation == write->source_incarnation;
-    struct event event = {.kind = EVENT_WRITE_DONE,
-                          .status = write->status,
-                          .id = write->spec.ticket,
-                          .count = write->layers};
+    struct event event = {
+        .kind = EVENT_WRITE_DONE, .status = write->status, .id = write->spec.ticket, .count = write->layers};
     if (sim->listens_transfer && write->status != WRITE_FAILED)
         report_transfer(sim, write);
     write->pending--;

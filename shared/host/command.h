@@ -27,7 +27,7 @@ enum exit_status {
 };
 
 enum option_kind {
-    OPTION_FLAG = 1,    /* takes no value */
+    OPTION_FLAG = 1, /* takes no value */
     OPTION_TEXT = 2,
     OPTION_INTEGER = 3, /* decimal, 0 to INT64_MAX */
     OPTION_CHOICE = 4,  /* one of `argument`, which lists them: "json|csv|md" */

@@ -126,9 +126,9 @@ static void write_comparison(const struct comparison *c, const struct output *ou
 {
     struct table *table = comparison_table(c);
     if (output->format == OUTPUT_JSON) {
-        json_t *json = json_pack("{s:o, s:o, s:b, s:o, s:o}", "a", run_report_json(&c->a), "b", run_report_json(&c->b),
-                                 "same_decisions", c->same, "divergence", divergence_json(c), "metrics",
-                                 table_json(table));
+        json_t *json =
+            json_pack("{s:o, s:o, s:b, s:o, s:o}", "a", run_report_json(&c->a), "b", run_report_json(&c->b),
+                      "same_decisions", c->same, "divergence", divergence_json(c), "metrics", table_json(table));
         output_json(output, json);
         json_decref(json);
     } else if (output->format == OUTPUT_CSV) {

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Requests that may wait at an instance beyond those it works on and those that arrive together. An open load above what
- * the deployment can serve fills any queue; past this it is turned away instead of growing memory. */
+/* Requests that may wait at an instance beyond those it works on and those that arrive together. An open load above
+ * what the deployment can serve fills any queue; past this it is turned away instead of growing memory. */
 #define WAITING_MAX 2048u
 
 /* All requests that may wait at an instance, whatever the load. */
@@ -113,8 +113,8 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
                         struct member *member, char *error, size_t error_size)
 {
     const struct parallelism *parallelism = &pool->shardings[sharding];
-    enum geometry_refusal refusal = kv_geometry_make(&scenario->model, *parallelism, pool->page_tokens, pool->layout,
-                                                     &member->geometry);
+    enum geometry_refusal refusal =
+        kv_geometry_make(&scenario->model, *parallelism, pool->page_tokens, pool->layout, &member->geometry);
     if (refusal != GEOMETRY_OK)
         return refuse(error, error_size, pool, parallelism, geometry_refusal_text(refusal));
     member->ranks = kv_ranks(parallelism);
@@ -342,8 +342,7 @@ static void *make(size_t count, size_t size)
 }
 
 struct deployment *deployment_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                                   const struct deployment_sizes *sizes, uint64_t seed, char *error,
-                                   size_t error_size)
+                                   const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size)
 {
     struct builder builder = {.scenario = scenario, .choice = choice, .sizes = sizes, .seed = seed};
     CHECK(choice->pool_count == scenario->pool_count);

@@ -1,10 +1,10 @@
-/* From a scenario and a choice of counts and shardings to the nodes of a run: who is who, where each stands, how many KV
- * pages it has, whom it knows. The same deployment is simulated and launched.
+/* From a scenario and a choice of counts and shardings to the nodes of a run: who is who, where each stands, how many
+ * KV pages it has, whom it knows. The same deployment is simulated and launched.
  *
  * Node 0 is the front; the instances follow in the order of the scenario's pools. Instances are packed onto machines of
- * their hardware in the same order: several share a machine while their ranks fit on it, one larger than a machine takes
- * whole ones. Pools on the same hardware follow each other without a gap, so at most one machine of it is shared by two
- * pools and at most one is partly empty.
+ * their hardware in the same order: several share a machine while their ranks fit on it, one larger than a machine
+ * takes whole ones. Pools on the same hardware follow each other without a gap, so at most one machine of it is shared
+ * by two pools and at most one is partly empty.
  */
 #ifndef TANDEM_HOST_DEPLOYMENT_H
 #define TANDEM_HOST_DEPLOYMENT_H
@@ -50,19 +50,18 @@ struct deployment_instance {
 
 struct deployment {
     uint32_t node_count;
-    struct node_config *configs; /* [node_count]; peers point into `peers` */
+    struct node_config *configs;           /* [node_count]; peers point into `peers` */
     struct deployment_instance *instances; /* [node_count] */
     struct peer_config *peers;
     uint32_t machines;
-    uint32_t gpus;                  /* that instances use */
-    uint64_t usd_micros_per_hour;   /* of whole machines, as they are rented */
+    uint32_t gpus;                /* that instances use */
+    uint64_t usd_micros_per_hour; /* of whole machines, as they are rented */
 };
 
-/* NULL with a sentence in `error` when an instance does not fit its machines (with the numbers), a layout is refused, or
- * a limit is exceeded. Immutable once made; may be shared by threads. */
+/* NULL with a sentence in `error` when an instance does not fit its machines (with the numbers), a layout is refused,
+ * or a limit is exceeded. Immutable once made; may be shared by threads. */
 struct deployment *deployment_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                                   const struct deployment_sizes *sizes, uint64_t seed, char *error,
-                                   size_t error_size);
+                                   const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size);
 void deployment_free(struct deployment *deployment);
 
 /* "TP8", "DP8 EP8", "TP4 PP2": as the field writes it. */

@@ -1,5 +1,5 @@
-/* Ctrl-C and SIGTERM: asked once, long work stops at the next point where what is complete can be kept; asked twice, the
- * process dies at once. Either way the results database holds only complete runs.
+/* Ctrl-C and SIGTERM: asked once, long work stops at the next point where what is complete can be kept; asked twice,
+ * the process dies at once. Either way the results database holds only complete runs.
  */
 #ifndef TANDEM_HOST_INTERRUPT_H
 #define TANDEM_HOST_INTERRUPT_H

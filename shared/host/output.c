@@ -312,8 +312,9 @@ static void write_markdown(FILE *file, const struct table *table)
     for (size_t r = 0; r <= table->row_count; r++) {
         fputc('|', file);
         for (size_t c = 0; c < table->column_count; c++)
-            write_markdown_text(file, r == 0 ? table->columns[c].heading
-                                             : cell_text(&table->cells[(r - 1) * table->column_count + c], "-", number));
+            write_markdown_text(file, r == 0
+                                          ? table->columns[c].heading
+                                          : cell_text(&table->cells[(r - 1) * table->column_count + c], "-", number));
         fputc('\n', file);
         if (r > 0)
             continue;

@@ -1,8 +1,8 @@
 /* Tables for people and for machines, from one model of columns and rows.
  *
  * A cell is text, an integer, or a decimal number kept as an integer and its count of decimals: it prints with exactly
- * these digits in every format, and no floating point is in between. On a terminal tables are laid out by libsmartcols to
- * the terminal's width; on a pipe they are plain columns; JSON is an array of objects by the columns' keys.
+ * these digits in every format, and no floating point is in between. On a terminal tables are laid out by libsmartcols
+ * to the terminal's width; on a pipe they are plain columns; JSON is an array of objects by the columns' keys.
  */
 #ifndef TANDEM_HOST_OUTPUT_H
 #define TANDEM_HOST_OUTPUT_H
@@ -33,8 +33,8 @@ struct table;
 struct table *table_new(const char *title);
 void table_free(struct table *table);
 
-/* Columns come first. `key` is the name for machines, with its unit; `heading` the one for people. Numbers are aligned to
- * the right. Both are copied. */
+/* Columns come first. `key` is the name for machines, with its unit; `heading` the one for people. Numbers are aligned
+ * to the right. Both are copied. */
 void table_column(struct table *table, const char *key, const char *heading);
 
 /* Begins a row; the next cells fill it from the left, and those not filled are empty. */

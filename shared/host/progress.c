@@ -48,7 +48,8 @@ void progress_text(char *text, size_t size, const char *label, const char *note,
     }
     if (total > done && done > 0 && elapsed_ns > 0 && used > 0 && (size_t)used < size) {
         uint64_t left_s = mul_div_ceil_u64((uint64_t)elapsed_ns, total - done, done) / (uint64_t)NS_PER_S;
-        used += snprintf(text + used, size - (size_t)used, "  %" PRIu64 ":%02" PRIu64 " left", left_s / 60, left_s % 60);
+        used +=
+            snprintf(text + used, size - (size_t)used, "  %" PRIu64 ":%02" PRIu64 " left", left_s / 60, left_s % 60);
     }
     if (note[0] != '\0' && used > 0 && (size_t)used < size)
         snprintf(text + used, size - (size_t)used, "  %s", note);

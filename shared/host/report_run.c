@@ -45,10 +45,9 @@ static void report_summary(const struct run_report *report, const struct output 
     table_fixed(table, fixed_round(report->duration_ns, 9, 3), 3);
     table_fixed(table, fixed_round((int64_t)report->goodput_micro_per_s, 6, 3), 3);
     if (report->duration_ns > 0)
-        table_fixed(table,
-                    (int64_t)mul_div_floor_u64(report->output_tokens, UINT64_C(10000000000),
-                                               (uint64_t)report->duration_ns),
-                    1);
+        table_fixed(
+            table,
+            (int64_t)mul_div_floor_u64(report->output_tokens, UINT64_C(10000000000), (uint64_t)report->duration_ns), 1);
     write_and_free(output, table);
 }
 

@@ -48,8 +48,8 @@ bool results_step_done(struct results *store, sqlite3_stmt *statement, struct us
 /* ---- The writer's lock ------------------------------------------------------------------------------------------ */
 
 /* SQLite's own lock lasts one transaction, and two sweeps that take turns would each undo the other's bookkeeping. So a
- * writer holds a record lock on PATH-lock from open to close; the kernel drops it when the process dies. It is a file of
- * its own because closing any descriptor of the database would drop the locks that SQLite holds there. */
+ * writer holds a record lock on PATH-lock from open to close; the kernel drops it when the process dies. It is a file
+ * of its own because closing any descriptor of the database would drop the locks that SQLite holds there. */
 static bool lock_once(struct results *store, bool *retry, struct user_error *error)
 {
     *retry = false;

@@ -4,14 +4,15 @@
  * is not in the file. A simulated run is a function of (scenario, build, seed, parameters) and is stored once: running
  * it again is a check of its fingerprint, and a difference is an error.
  *
- * Times are integer nanoseconds from the start of the run. Means and percentiles exist only as views (results_schema.c),
- * and everything that reports reads views.
+ * Times are integer nanoseconds from the start of the run. Means and percentiles exist only as views
+ * (results_schema.c), and everything that reports reads views.
  *
- * Functions return false, NULL or 0 on failure and describe it in `error`, which starts with the file's name. A store is
- * not thread-safe: whoever sweeps on several threads hands over one whole run at a time.
+ * Functions return false, NULL or 0 on failure and describe it in `error`, which starts with the file's name. A store
+ * is not thread-safe: whoever sweeps on several threads hands over one whole run at a time.
  *
  * Memory: rows stream to the file within the transaction. SQLite holds at most RESULTS_CACHE_KIB of pages, changed ones
- * included, and writes the rest to the log as the run goes on, so that memory does not grow with the number of requests.
+ * included, and writes the rest to the log as the run goes on, so that memory does not grow with the number of
+ * requests.
  */
 #ifndef TANDEM_HOST_RESULTS_H
 #define TANDEM_HOST_RESULTS_H
@@ -101,8 +102,8 @@ bool results_add_step(struct results *store, const struct step_row *row, struct 
 bool results_add_sample(struct results *store, uint16_t node, const char *counter, int64_t at_ns, int64_t value,
                         struct user_error *error);
 
-/* Completes the run. `itl_tokens` has ITL_BUCKETS counts (run_record.h); wall_ns is how long the run took to compute. Of
- * a repetition, trace hash, event count and final draw must equal the stored ones; otherwise nothing is kept and the
+/* Completes the run. `itl_tokens` has ITL_BUCKETS counts (run_record.h); wall_ns is how long the run took to compute.
+ * Of a repetition, trace hash, event count and final draw must equal the stored ones; otherwise nothing is kept and the
  * error shows both. On failure the run is dropped. */
 bool results_run_commit(struct results *store, const struct run_summary *summary, int64_t wall_ns,
                         const struct instance_summary *instances, uint32_t instance_count, const uint64_t *itl_tokens,
@@ -160,9 +161,9 @@ struct instance_report {
     char role[16];
     uint32_t ranks;
     uint64_t requests;
-    uint32_t utilization_permille;     /* share of the run with a step in progress */
-    uint32_t kv_used_peak_permille;    /* of its pages */
-    uint32_t compute_bound_permille;   /* of the busy time, by what bounded the step */
+    uint32_t utilization_permille;   /* share of the run with a step in progress */
+    uint32_t kv_used_peak_permille;  /* of its pages */
+    uint32_t compute_bound_permille; /* of the busy time, by what bounded the step */
     uint32_t bandwidth_bound_permille;
     uint32_t communication_bound_permille;
     uint32_t overhead_bound_permille;
@@ -211,8 +212,8 @@ void run_report_free(struct run_report *report);
 json_t *run_report_json(const struct run_report *report);
 json_t *results_run_json(struct results *store, int64_t run, struct user_error *error);
 
-/* Turns what a user calls a run into its id: a number; "last" and "last~N" (probes do not count); "NAME/SEED" or "NAME",
- * the newest run of a scenario. 0 and an error that names the nearest when there is none. */
+/* Turns what a user calls a run into its id: a number; "last" and "last~N" (probes do not count); "NAME/SEED" or
+ * "NAME", the newest run of a scenario. 0 and an error that names the nearest when there is none. */
 int64_t results_run_lookup(struct results *store, const char *name, struct user_error *error);
 
 #endif

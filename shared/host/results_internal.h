@@ -34,7 +34,7 @@ enum results_statement {
 /* The run in progress. */
 struct results_open_run {
     bool open;
-    bool repeat;          /* the key is stored already */
+    bool repeat; /* the key is stored already */
     int64_t id;
     enum results_kind kind;
     uint32_t record;      /* recordings to be written */

@@ -259,10 +259,10 @@ static const struct {
     const char *key;
     unsigned decimals;
 } finding_columns[] = {
-    {"kind", 0},       {"label", 0},      {"prefill", 0},        {"decode", 0},
-    {"sharding", 0},   {"nodes", 0},      {"max_rate_per_s", 6}, {"goodput_per_gpu_per_s", 6},
-    {"ttft_ms", 6},    {"tpot_ms", 6},    {"usd_per_mtok", 6},   {"saturation", 3},
-    {"bound_by", 0},   {"why", 0},
+    {"kind", 0},     {"label", 0},   {"prefill", 0},        {"decode", 0},
+    {"sharding", 0}, {"nodes", 0},   {"max_rate_per_s", 6}, {"goodput_per_gpu_per_s", 6},
+    {"ttft_ms", 6},  {"tpot_ms", 6}, {"usd_per_mtok", 6},   {"saturation", 3},
+    {"bound_by", 0}, {"why", 0},
 };
 #define FINDING_COLUMNS (int)(sizeof finding_columns / sizeof *finding_columns)
 
@@ -316,9 +316,8 @@ static int64_t number_of(const char *text)
 static int64_t lookup_last(struct results *store, int64_t back, struct user_error *error)
 {
     int64_t run = 0;
-    if (each_row(store,
-                 "SELECT run_id FROM complete_run WHERE kind <> 'probe' ORDER BY recency DESC LIMIT 1 OFFSET ?", back,
-                 take_id, &run, error) &&
+    if (each_row(store, "SELECT run_id FROM complete_run WHERE kind <> 'probe' ORDER BY recency DESC LIMIT 1 OFFSET ?",
+                 back, take_id, &run, error) &&
         run == 0)
         user_error_set(error, store->path, 0, NULL, "holds no run last~%" PRId64 ": fewer runs are stored", back);
     return run;
@@ -354,8 +353,8 @@ static void explain_name(struct results *store, const char *name, int64_t seed, 
     struct names *names = calloc(1, sizeof *names);
     if (names == NULL)
         return;
-    if (each_row(store, "SELECT DISTINCT scenario FROM complete_run WHERE ?1 = ?1 ORDER BY scenario", 0, take_name, names,
-                 error)) {
+    if (each_row(store, "SELECT DISTINCT scenario FROM complete_run WHERE ?1 = ?1 ORDER BY scenario", 0, take_name,
+                 names, error)) {
         const char *known[NAMES_MAX];
         bool exact = false;
         for (size_t k = 0; k < names->count; k++) {
@@ -366,7 +365,8 @@ static void explain_name(struct results *store, const char *name, int64_t seed, 
         if (exact)
             user_error_set(error, store->path, 0, NULL, "holds no run of %s with seed %" PRId64, name, seed);
         else if (nearest != NULL)
-            user_error_set(error, store->path, 0, NULL, "holds no run of a scenario '%s'; nearest: '%s'", name, nearest);
+            user_error_set(error, store->path, 0, NULL, "holds no run of a scenario '%s'; nearest: '%s'", name,
+                           nearest);
         else
             user_error_set(error, store->path, 0, NULL,
                            "holds no run '%s': expected a number, last, last~N, or SCENARIO/SEED", name);

@@ -34,8 +34,9 @@
     " sum(" value " % 1000000)) / " count
 
 #define LATENCY_MEAN(name, column)                                                                                     \
-    "SELECT run_id, '" name "' AS metric, count(" column ") AS count, "                                                \
-    MEAN_NS(column, "count(" column ")") " AS mean_ns, max(" column ") AS max_ns FROM request_latency GROUP BY run_id"
+    "SELECT run_id, '" name "' AS metric, count(" column                                                               \
+    ") AS count, " MEAN_NS(column, "count(" column ")") " AS mean_ns, max(" column                                     \
+                                                        ") AS max_ns FROM request_latency GROUP BY run_id"
 
 #define UNION_ALL " UNION ALL "
 
@@ -230,7 +231,8 @@ static const char *const version_1[] = {
 
     "CREATE VIEW complete_run AS\n"
     "SELECT run.id AS run_id, scenario.name AS scenario, scenario.identity AS scenario_identity, build.identity AS\n"
-    "  build_identity, build.version AS version, compiler, seed, backend, kind, params, record, stored_unix_s, recency, wall_ns,\n"
+    "  build_identity, build.version AS version, compiler, seed, backend, kind, params, record, stored_unix_s, "
+    "recency, wall_ns,\n"
     "  trace_hash, event_count, final_draw, arrived, completed, rejected, failed, aborted, met_all_targets, counted,\n"
     "  prompt_tokens, output_tokens, start_ns, end_ns, has_targets\n"
     "FROM run JOIN scenario ON scenario.id = scenario_id JOIN build ON build.id = build_id WHERE status = 'complete'",
@@ -258,19 +260,20 @@ static const char *const version_1[] = {
 
     "CREATE VIEW run_span_mean AS " LATENCY_MEAN("route", "route_ns")
         UNION_ALL LATENCY_MEAN("admission_wait", "admission_wait_ns")
-        UNION_ALL LATENCY_MEAN("prefill_queue", "prefill_queue_ns") UNION_ALL LATENCY_MEAN("prefill", "prefill_ns")
-        UNION_ALL LATENCY_MEAN("exposed_transfer", "exposed_transfer_ns")
-        UNION_ALL LATENCY_MEAN("decode_queue", "decode_queue_ns")
-        UNION_ALL LATENCY_MEAN("first_decode", "first_decode_ns") UNION_ALL LATENCY_MEAN("decode", "decode_ns"),
+            UNION_ALL LATENCY_MEAN("prefill_queue", "prefill_queue_ns") UNION_ALL LATENCY_MEAN("prefill", "prefill_ns")
+                UNION_ALL LATENCY_MEAN("exposed_transfer", "exposed_transfer_ns")
+                    UNION_ALL LATENCY_MEAN("decode_queue", "decode_queue_ns")
+                        UNION_ALL LATENCY_MEAN("first_decode", "first_decode_ns")
+                            UNION_ALL LATENCY_MEAN("decode", "decode_ns"),
 
     "CREATE VIEW run_span_percentile AS " LATENCY_PERCENTILES("route", "route_ns")
         UNION_ALL LATENCY_PERCENTILES("admission_wait", "admission_wait_ns")
-        UNION_ALL LATENCY_PERCENTILES("prefill_queue", "prefill_queue_ns")
-        UNION_ALL LATENCY_PERCENTILES("prefill", "prefill_ns")
-        UNION_ALL LATENCY_PERCENTILES("exposed_transfer", "exposed_transfer_ns")
-        UNION_ALL LATENCY_PERCENTILES("decode_queue", "decode_queue_ns")
-        UNION_ALL LATENCY_PERCENTILES("first_decode", "first_decode_ns")
-        UNION_ALL LATENCY_PERCENTILES("decode", "decode_ns"),
+            UNION_ALL LATENCY_PERCENTILES("prefill_queue", "prefill_queue_ns")
+                UNION_ALL LATENCY_PERCENTILES("prefill", "prefill_ns")
+                    UNION_ALL LATENCY_PERCENTILES("exposed_transfer", "exposed_transfer_ns")
+                        UNION_ALL LATENCY_PERCENTILES("decode_queue", "decode_queue_ns")
+                            UNION_ALL LATENCY_PERCENTILES("first_decode", "first_decode_ns")
+                                UNION_ALL LATENCY_PERCENTILES("decode", "decode_ns"),
 
     "CREATE VIEW itl_bucket AS\n"
     "SELECT run_id, bucket, tokens,\n"
@@ -281,7 +284,7 @@ static const char *const version_1[] = {
     "CREATE VIEW run_itl_mean AS\n"
     "SELECT run_id, sum(tokens) AS count,\n"
     "  " MEAN_NS("(tokens * ((lower_ns + upper_ns) / 2))", "sum(tokens)") " AS mean_ns, max(upper_ns) AS max_ns\n"
-    "FROM itl_bucket GROUP BY run_id",
+                                                                          "FROM itl_bucket GROUP BY run_id",
 
     "CREATE VIEW run_itl_percentile AS\n"
     "SELECT run_id, percentile, upper_ns AS value_ns FROM (\n"

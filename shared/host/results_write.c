@@ -265,8 +265,8 @@ static sqlite3_stmt *row_statement(struct results *store, enum results_statement
     return store->statements[which];
 }
 
-/* A completed request went through all boundaries in order, so that its spans are not negative and add up. One that ended
- * early may have skipped some; those are NULL. */
+/* A completed request went through all boundaries in order, so that its spans are not negative and add up. One that
+ * ended early may have skipped some; those are NULL. */
 static void bind_boundaries(sqlite3_stmt *statement, int index, const struct request_row *row)
 {
     int64_t last = row->boundary_ns[BOUNDARY_ARRIVED];
@@ -412,13 +412,13 @@ static bool insert_itl(struct results *store, const uint64_t *tokens, struct use
 static bool complete_run(struct results *store, const struct run_summary *summary, int64_t wall_ns,
                          struct user_error *error)
 {
-    sqlite3_stmt *statement =
-        results_prepare(store,
-                        "UPDATE run SET status = 'complete', trace_hash = ?2, event_count = ?3, final_draw = ?4,"
-                        " arrived = ?5, completed = ?6, rejected = ?7, failed = ?8, aborted = ?9, met_all_targets = ?10,"
-                        " counted = ?11, prompt_tokens = ?12, output_tokens = ?13, start_ns = ?14, end_ns = ?15,"
-                        " wall_ns = ?16 WHERE id = ?1",
-                        error);
+    sqlite3_stmt *statement = results_prepare(
+        store,
+        "UPDATE run SET status = 'complete', trace_hash = ?2, event_count = ?3, final_draw = ?4,"
+        " arrived = ?5, completed = ?6, rejected = ?7, failed = ?8, aborted = ?9, met_all_targets = ?10,"
+        " counted = ?11, prompt_tokens = ?12, output_tokens = ?13, start_ns = ?14, end_ns = ?15,"
+        " wall_ns = ?16 WHERE id = ?1",
+        error);
     if (statement == NULL)
         return false;
     sqlite3_bind_int64(statement, 1, store->run.id);
@@ -445,16 +445,17 @@ static bool complete_run(struct results *store, const struct run_summary *summar
 static void report_difference(struct results *store, sqlite3_stmt *stored, const struct run_summary *summary,
                               struct user_error *error)
 {
-    user_error_set(error, store->path, 0, NULL,
-                   "run %" PRId64 " (scenario %s, seed %" PRId64 ") is not reproduced. stored: trace hash %s, %" PRId64
-                   " events, final draw %s, compiled by %s; now: trace hash %016" PRIx64 ", %" PRIu64
-                   " events, final draw %016" PRIx64
-                   ", compiled by %s. A simulated run must be a function of its scenario, build and seed; please report "
-                   "this",
-                   store->run.id, (const char *)sqlite3_column_text(stored, 0), (int64_t)sqlite3_column_int64(stored, 1),
-                   (const char *)sqlite3_column_text(stored, 2), (int64_t)sqlite3_column_int64(stored, 3),
-                   (const char *)sqlite3_column_text(stored, 4), (const char *)sqlite3_column_text(stored, 5),
-                   summary->trace_hash, summary->event_count, summary->final_draw, store->run.compiler);
+    user_error_set(
+        error, store->path, 0, NULL,
+        "run %" PRId64 " (scenario %s, seed %" PRId64 ") is not reproduced. stored: trace hash %s, %" PRId64
+        " events, final draw %s, compiled by %s; now: trace hash %016" PRIx64 ", %" PRIu64
+        " events, final draw %016" PRIx64
+        ", compiled by %s. A simulated run must be a function of its scenario, build and seed; please report "
+        "this",
+        store->run.id, (const char *)sqlite3_column_text(stored, 0), (int64_t)sqlite3_column_int64(stored, 1),
+        (const char *)sqlite3_column_text(stored, 2), (int64_t)sqlite3_column_int64(stored, 3),
+        (const char *)sqlite3_column_text(stored, 4), (const char *)sqlite3_column_text(stored, 5), summary->trace_hash,
+        summary->event_count, summary->final_draw, store->run.compiler);
 }
 
 /* A repetition: the fingerprints must agree; then the recordings that are new stay, what
@@ -538,7 +539,8 @@ bool results_finding_add(struct results *store, const struct results_finding *fi
         "INSERT INTO finding (scenario_id, build_id, run_id, kind, label, prefill, decode, sharding, nodes,"
         " max_rate_micro_per_s, goodput_per_gpu_micro_per_s, ttft_ns, tpot_ns, usd_micros_per_mtok,"
         " saturation_permille, bound_by, why, detail) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,"
-        "?17,?18) ON CONFLICT (scenario_id, build_id, kind, label) DO UPDATE SET run_id = ?3, prefill = ?6, decode = ?7,"
+        "?17,?18) ON CONFLICT (scenario_id, build_id, kind, label) DO UPDATE SET run_id = ?3, prefill = ?6, decode = "
+        "?7,"
         " sharding = ?8, nodes = ?9, max_rate_micro_per_s = ?10, goodput_per_gpu_micro_per_s = ?11, ttft_ns = ?12,"
         " tpot_ns = ?13, usd_micros_per_mtok = ?14, saturation_permille = ?15, bound_by = ?16, why = ?17, detail = ?18",
         error);

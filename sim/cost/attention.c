@@ -40,8 +40,8 @@ struct operator_time prefill_attention_time(const struct device *device, const s
                                             double tokens, double pairs)
 {
     bool latent = shape->kind == ATTENTION_MLA;
-    const struct prefill_fit *fit = latent ? device->tables->mla_prefill[shape->kv_fp8]
-                                           : device->tables->prefill_attention[shape->kv_fp8];
+    const struct prefill_fit *fit =
+        latent ? device->tables->mla_prefill[shape->kv_fp8] : device->tables->prefill_attention[shape->kv_fp8];
     double per_pair = latent ? 2.0 * shape->heads * (shape->nope_dim + shape->rope_dim + shape->value_dim)
                              : 4.0 * shape->heads * shape->head_dim;
     if (shape->window > 0 && pairs > tokens * shape->window)

@@ -37,9 +37,10 @@ struct operator_time all_to_all_time(const struct device *device, double ranks, 
     uint32_t size = nodes <= 1.0 ? 0 : nodes <= 2.0 ? 1 : nodes <= 4.0 ? 2 : 3;
     const struct latency_curve *curve = device->tables->deepep[size];
     double floor = (double)curve->values[0];
-    double blackwell = device->tables->fp4_flops > 0 ? DEEPEP_BLACKWELL_NVLINK_BYTES_PER_NS
-                                                     : DEEPEP_HOPPER_NVLINK_BYTES_PER_NS;
-    double rate = size == 0 ? blackwell / device->nvlink_bytes_per_ns : DEEPEP_NIC_BYTES_PER_NS / device->nic_bytes_per_ns;
+    double blackwell =
+        device->tables->fp4_flops > 0 ? DEEPEP_BLACKWELL_NVLINK_BYTES_PER_NS : DEEPEP_HOPPER_NVLINK_BYTES_PER_NS;
+    double rate =
+        size == 0 ? blackwell / device->nvlink_bytes_per_ns : DEEPEP_NIC_BYTES_PER_NS / device->nic_bytes_per_ns;
     double bytes = hidden * active / (DEEPEP_HIDDEN * DEEPEP_ACTIVE);
     double measured = latency_curve_ns(curve, tokens < 1.0 ? 1.0 : tokens);
     return (struct operator_time){

@@ -6,9 +6,9 @@
  * count, rounded once per knot; a step is then a few look-ups.
  *
  * Pipeline stages: with P stages the step's batch is cut into P microbatches that follow each other through the stages,
- * and the next step's first microbatch follows the last one of this step without a bubble. Per step every stage works on
- * P microbatches of 1/P of the tokens through its layers, which is the time of all layers at 1/P of the tokens; stages
- * that hold one layer less wait for the others, so ceil(layers / P) * P layers count. P hops are added.
+ * and the next step's first microbatch follows the last one of this step without a bubble. Per step every stage works
+ * on P microbatches of 1/P of the tokens through its layers, which is the time of all layers at 1/P of the tokens;
+ * stages that hold one layer less wait for the others, so ceil(layers / P) * P layers count. P hops are added.
  */
 #include "sim/cost/device_model.h"
 
@@ -41,7 +41,8 @@ enum operator_kind {
     OPERATOR_STAGE_HOP = 6,
 };
 
-struct operator {
+struct operator
+{
     const char *name;
     enum operator_kind kind;
     enum driver driver;
@@ -66,11 +67,11 @@ struct device_model {
     struct attention_shape full;
     struct attention_shape windowed;
     struct moe_shape moe;
-    uint32_t layers;          /* as counted in a step: ceil(layers / P) * P */
+    uint32_t layers; /* as counted in a step: ceil(layers / P) * P */
     uint32_t layers_real;
-    uint32_t layers_full;     /* of `layers`, those without a window */
+    uint32_t layers_full; /* of `layers`, those without a window */
     uint32_t layers_windowed;
-    uint32_t span_groups;     /* groups that share routed experts; 1: none do */
+    uint32_t span_groups; /* groups that share routed experts; 1: none do */
     double stages;
     enum step_bound decode_attention_bound;
     uint32_t operator_count;
@@ -101,14 +102,19 @@ static void add(struct device_model *model, struct operator operator)
 static void add_gemm(struct device_model *model, const char *name, enum driver driver, uint32_t count, double n,
                      double k, enum number_format format)
 {
-    add(model, (struct operator){.name = name, .kind = OPERATOR_GEMM, .driver = driver, .format = format,
-                                 .count = count, .n = n, .k = k});
+    add(model,
+        (struct operator){
+            .name = name, .kind = OPERATOR_GEMM, .driver = driver, .format = format, .count = count, .n = n, .k = k});
 }
 
 static void add_pass(struct device_model *model, const char *name, uint32_t count, double bytes, double kernels)
 {
-    add(model, (struct operator){.name = name, .kind = OPERATOR_ELEMENTWISE, .driver = DRIVER_TOKENS, .count = count,
-                                 .n = bytes, .k = kernels});
+    add(model, (struct operator){.name = name,
+                                 .kind = OPERATOR_ELEMENTWISE,
+                                 .driver = DRIVER_TOKENS,
+                                 .count = count,
+                                 .n = bytes,
+                                 .k = kernels});
 }
 
 /* Marks what was added since `first` as preceding a layer's transfer. */
@@ -134,8 +140,8 @@ static void add_attention_gqa(struct device_model *model, const struct architect
     add_gemm(model, "attention output projection", DRIVER_TOKENS, count, a->hidden, heads, a->weight_format);
 }
 
-/* The latent projections are whole on every rank; heads are split. Prefill decompresses every token that it reads, cached
- * ones too; decode multiplies queries and outputs by the absorbed halves of the same matrix, in bf16. */
+/* The latent projections are whole on every rank; heads are split. Prefill decompresses every token that it reads,
+ * cached ones too; decode multiplies queries and outputs by the absorbed halves of the same matrix, in bf16. */
 static void add_attention_mla(struct device_model *model, const struct architecture *a, uint32_t count)
 {
     double heads = model->full.heads;
@@ -168,20 +174,29 @@ static void add_mlp(struct device_model *model, const struct architecture *a, co
 static void add_all_reduce(struct device_model *model, const char *name, uint32_t count, double ranks, double hidden)
 {
     if (ranks > 1.0)
-        add(model, (struct operator){.name = name, .kind = OPERATOR_ALL_REDUCE, .driver = DRIVER_TOKENS,
-                                     .count = count, .n = ranks, .k = hidden});
+        add(model, (struct operator){.name = name,
+                                     .kind = OPERATOR_ALL_REDUCE,
+                                     .driver = DRIVER_TOKENS,
+                                     .count = count,
+                                     .n = ranks,
+                                     .k = hidden});
 }
 
-static void add_experts(struct device_model *model, const struct architecture *a, struct parallelism p,
-                        uint32_t count)
+static void add_experts(struct device_model *model, const struct architecture *a, struct parallelism p, uint32_t count)
 {
     bool shared = model->span_groups > 1;
     add_gemm(model, "router", DRIVER_TOKENS, count, a->experts, a->hidden, FORMAT_BF16);
     if (shared)
-        add(model, (struct operator){.name = "expert dispatch and combine", .kind = OPERATOR_ALL_TO_ALL,
-                                     .driver = DRIVER_TOKENS, .count = count, .n = p.expert, .k = a->hidden});
-    add(model, (struct operator){.name = "routed experts", .kind = OPERATOR_EXPERTS,
-                                 .driver = shared ? DRIVER_SHARED : DRIVER_TOKENS, .count = count});
+        add(model, (struct operator){.name = "expert dispatch and combine",
+                                     .kind = OPERATOR_ALL_TO_ALL,
+                                     .driver = DRIVER_TOKENS,
+                                     .count = count,
+                                     .n = p.expert,
+                                     .k = a->hidden});
+    add(model, (struct operator){.name = "routed experts",
+                                 .kind = OPERATOR_EXPERTS,
+                                 .driver = shared ? DRIVER_SHARED : DRIVER_TOKENS,
+                                 .count = count});
     if (a->shared_experts > 0)
         add_mlp(model, a, "shared expert gate and up", "shared expert down", count,
                 (double)a->shared_experts * a->expert_intermediate / p.tensor);
@@ -205,23 +220,31 @@ static void add_operators(struct device_model *model, const struct architecture 
         add_experts(model, a, p, sparse);
     add_all_reduce(model, "all-reduce after MLP", all, p.tensor, a->hidden);
     if (p.pipeline > 1)
-        add(model, (struct operator){.name = "hand-over to the next stage", .kind = OPERATOR_STAGE_HOP,
-                                     .driver = DRIVER_TOKENS, .count = p.pipeline,
+        add(model, (struct operator){.name = "hand-over to the next stage",
+                                     .kind = OPERATOR_STAGE_HOP,
+                                     .driver = DRIVER_TOKENS,
+                                     .count = p.pipeline,
                                      .n = kv_ranks(&p) <= model->device.gpus_per_node ? 1.0 : 0.0,
                                      .k = 2.0 * a->hidden / p.tensor});
     add_gemm(model, "LM head", DRIVER_SEQUENCES, 1, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
 }
 
-static struct operator_time operator_evaluate(const struct device_model *model, const struct operator *o, double tokens)
+static struct operator_time operator_evaluate(const struct device_model *model, const struct operator* o, double tokens)
 {
     const struct device *device = &model->device;
     switch (o->kind) {
-    case OPERATOR_GEMM: return gemm_time(device, tokens, o->n, o->k, o->format);
-    case OPERATOR_ELEMENTWISE: return elementwise_time(device, tokens, o->n, o->k);
-    case OPERATOR_EXPERTS: return moe_time(device, tokens, &model->moe);
-    case OPERATOR_ALL_REDUCE: return all_reduce_time(device, o->n, tokens * o->k);
-    case OPERATOR_ALL_TO_ALL: return all_to_all_time(device, o->n, tokens, o->k, model->moe.active);
-    case OPERATOR_STAGE_HOP: return stage_hop_time(device, tokens, o->k, o->n > 0);
+    case OPERATOR_GEMM:
+        return gemm_time(device, tokens, o->n, o->k, o->format);
+    case OPERATOR_ELEMENTWISE:
+        return elementwise_time(device, tokens, o->n, o->k);
+    case OPERATOR_EXPERTS:
+        return moe_time(device, tokens, &model->moe);
+    case OPERATOR_ALL_REDUCE:
+        return all_reduce_time(device, o->n, tokens * o->k);
+    case OPERATOR_ALL_TO_ALL:
+        return all_to_all_time(device, o->n, tokens, o->k, model->moe.active);
+    case OPERATOR_STAGE_HOP:
+        return stage_hop_time(device, tokens, o->k, o->n > 0);
     }
     check_failed("operator kind", __FILE__, __LINE__);
 }
@@ -248,7 +271,7 @@ static void curves_make(struct device_model *model)
         double share[DRIVERS][SHARES] = {{0}};
         double before = 0.0;
         for (uint32_t i = 0; i < model->operator_count; i++) {
-            const struct operator *o = &model->operators[i];
+            const struct operator* o = & model->operators[i];
             struct operator_time time = operator_evaluate(model, o, tokens);
             double ns = time.ns * o->count;
             sum[o->driver] += ns;
@@ -338,8 +361,7 @@ static void shapes_make(struct device_model *model, const struct architecture *a
     double latent = (double)a->latent_dim + a->rope_dim;
     double compute = 2.0 * model->full.heads * (latent + a->latent_dim) / device->flops_per_ns[FORMAT_BF16];
     double memory = latent * (model->full.kv_fp8 ? 1.0 : 2.0) / device->bytes_per_ns;
-    model->decode_attention_bound =
-        a->attention == ATTENTION_MLA && compute > memory ? BOUND_COMPUTE : BOUND_BANDWIDTH;
+    model->decode_attention_bound = a->attention == ATTENTION_MLA && compute > memory ? BOUND_COMPUTE : BOUND_BANDWIDTH;
 }
 
 /* False, with a sentence in `error`, when the ranks cannot share the model. */
@@ -405,8 +427,7 @@ void device_model_free(struct device_model *model)
 
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */
 
-int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups,
-                               uint32_t group_count)
+int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count)
 {
     uint64_t most = 0;
     uint64_t shared = 0;
@@ -456,7 +477,8 @@ void device_decode_line(const struct device_model *model, uint32_t decode_sequen
     };
 }
 
-/* ---- Any step ------------------------------------------------------------------------------------------------------ */
+/* ---- Any step ------------------------------------------------------------------------------------------------------
+ */
 
 /* The counts that drive a step's operators, the largest over its groups, and the attention of the slowest group. */
 struct step_counts {
@@ -517,8 +539,8 @@ static enum step_bound step_bound(const struct device_model *model, const struct
     int64_t share[SHARES] = {0};
     for (uint32_t d = 0; d < DRIVERS; d++)
         for (uint32_t s = BOUND_COMPUTE; s < SHARES; s++)
-            share[s] += model->bounds[d][s].ns[knot_locate(counts->driver[d], TOKEN_CURVE_BITS,
-                                                           TOKEN_CURVE_OCTAVE_LAST).index];
+            share[s] +=
+                model->bounds[d][s].ns[knot_locate(counts->driver[d], TOKEN_CURVE_BITS, TOKEN_CURVE_OCTAVE_LAST).index];
     share[model->decode_attention_bound] += counts->decode_attention_ns;
     share[BOUND_COMPUTE] += counts->prefill_attention_ns;
     share[BOUND_OVERHEAD] += HOST_NS;
@@ -588,8 +610,8 @@ static void share_add_attention(const struct device_model *model, const struct s
     }
 }
 
-uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups,
-                                uint32_t group_count, struct operator_share *shares)
+uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
+                                struct operator_share *shares)
 {
     struct step_counts counts;
     step_count(model, groups, group_count, &counts);
@@ -605,10 +627,10 @@ uint32_t device_model_breakdown(const struct device_model *model, const struct s
         }
     }
     uint32_t count = 0;
-    share_add(shares, &count, "host", 1, (struct operator_time){.ns = (double)HOST_NS, .bound = BOUND_OVERHEAD,
-                                                                .source = "one constant a step"});
+    share_add(shares, &count, "host", 1,
+              (struct operator_time){.ns = (double)HOST_NS, .bound = BOUND_OVERHEAD, .source = "one constant a step"});
     for (uint32_t i = 0; i < model->operator_count; i++) {
-        const struct operator *o = &model->operators[i];
+        const struct operator* o = & model->operators[i];
         if (counts.driver[o->driver] == 0)
             continue;
         if (group_count > 0 && !o->before_transfer && (i == 0 || model->operators[i - 1].before_transfer))

@@ -3,8 +3,8 @@
  * Pure functions of (architecture, parallelism, hardware, step sums), rounded once to nanoseconds; + - * / only, so the
  * result is the same on every machine. A model is immutable once made and may be shared by threads.
  *
- * A decode-only step splits into a part that depends on the batch alone and the attention of the slowest group, which is
- * piecewise linear in that group's cached tokens:
+ * A decode-only step splits into a part that depends on the batch alone and the attention of the slowest group, which
+ * is piecewise linear in that group's cached tokens:
  *
  *     step = fixed(batches of all groups) + max over groups g of line_g(context_g)
  *
@@ -54,8 +54,7 @@ void device_model_free(struct device_model *model);
 void device_step(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                  struct step_time *time);
 
-int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups,
-                               uint32_t group_count);
+int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count);
 void device_decode_line(const struct device_model *model, uint32_t decode_sequences, uint64_t decode_context,
                         struct decode_line *line);
 
@@ -79,8 +78,8 @@ struct operator_share {
 #define OPERATORS_MAX 40
 
 /* Returns how many entries of shares[OPERATORS_MAX] it filled, in the order of execution. */
-uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups,
-                                uint32_t group_count, struct operator_share *shares);
+uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
+                                struct operator_share *shares);
 
 /* Names of the GPUs with measured efficiencies: "A100, B200, H100, H200". */
 const char *device_gpu_names(void);

@@ -1,8 +1,8 @@
 /* An efficiency measured over a grid of shapes, and a time measured over sizes.
  *
- * Grids have up to three axes. Along an axis nodes are powers of two, and between nodes a value is interpolated linearly
- * in log2_linear(x), the piecewise-linear logarithm: it needs no logarithm of a library, so it is the same number on
- * every machine. Outside its nodes a grid continues with the value at its edge.
+ * Grids have up to three axes. Along an axis nodes are powers of two, and between nodes a value is interpolated
+ * linearly in log2_linear(x), the piecewise-linear logarithm: it needs no logarithm of a library, so it is the same
+ * number on every machine. Outside its nodes a grid continues with the value at its edge.
  */
 #ifndef TANDEM_SIM_COST_EFFICIENCY_GRID_H
 #define TANDEM_SIM_COST_EFFICIENCY_GRID_H

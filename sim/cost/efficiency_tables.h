@@ -16,8 +16,8 @@
 #define KV_FORMATS 2             /* bf16, fp8 */
 #define DEEPEP_SIZES 4           /* 1, 2, 4 and 8 nodes of 8 GPUs */
 
-/* Prefill attention: launch + (pairs * pair + tokens * token) * operations per pair / bf16 rate. The second term is what
- * short sequences waste; both grow with the work, so a longer step never gets shorter. */
+/* Prefill attention: launch + (pairs * pair + tokens * token) * operations per pair / bf16 rate. The second term is
+ * what short sequences waste; both grow with the work, so a longer step never gets shorter. */
 struct prefill_fit {
     const char *source;
     uint32_t launch_ns;
@@ -39,8 +39,8 @@ struct gpu_tables {
     const struct efficiency_grid *mla_decode[KV_FORMATS];       /* over sequences, length, heads per rank */
     const struct prefill_fit *prefill_attention[KV_FORMATS];
     const struct prefill_fit *mla_prefill[KV_FORMATS];
-    const struct latency_curve *all_reduce[3];          /* 2, 4, 8 ranks; over elements of bf16 */
-    const struct latency_curve *deepep[DEEPEP_SIZES];   /* dispatch + combine; over tokens per rank, 7168 wide, top 8 */
+    const struct latency_curve *all_reduce[3];        /* 2, 4, 8 ranks; over elements of bf16 */
+    const struct latency_curve *deepep[DEEPEP_SIZES]; /* dispatch + combine; over tokens per rank, 7168 wide, top 8 */
 };
 
 /* NULL when nothing was measured on a GPU of that name. */

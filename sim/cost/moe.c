@@ -31,8 +31,7 @@ struct operator_time moe_time(const struct device *device, double tokens, const 
     double compute = 6.0 * rows * shape->hidden * shape->width / device->flops_per_ns[format];
     double shuffle = 6.0 * rows * shape->hidden / device->bytes_per_ns; /* gathered, and scattered back in bf16 */
     double ideal = (compute > memory ? compute : memory) + shuffle;
-    double efficiency =
-        grid_efficiency(grid, tokens * shape->active / shape->experts, shape->width, experts_local);
+    double efficiency = grid_efficiency(grid, tokens * shape->active / shape->experts, shape->width, experts_local);
     return (struct operator_time){
         .ns = (double)grid->launch_ns + ideal / efficiency,
         .launch_ns = (double)grid->launch_ns,

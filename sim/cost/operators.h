@@ -13,9 +13,9 @@
 /* What one GPU can do, in units of nanoseconds; formats without units of their own are resolved here. */
 struct device {
     const struct gpu_tables *tables;
-    double flops_per_ns[FORMATS];       /* of the arithmetic that weights of a format run in */
-    double weight_bytes[FORMATS];       /* per element, scales included */
-    double activation_bytes[FORMATS];   /* per element of the input of a matrix product */
+    double flops_per_ns[FORMATS];     /* of the arithmetic that weights of a format run in */
+    double weight_bytes[FORMATS];     /* per element, scales included */
+    double activation_bytes[FORMATS]; /* per element of the input of a matrix product */
     const struct efficiency_grid *gemm[FORMATS];
     const struct efficiency_grid *moe[FORMATS];
     double bytes_per_ns;
@@ -26,8 +26,8 @@ struct device {
 };
 
 struct operator_time {
-    double ns;          /* launch included */
-    double launch_ns;   /* the part that does not depend on the shape */
+    double ns;             /* launch included */
+    double launch_ns;      /* the part that does not depend on the shape */
     enum step_bound bound; /* of the rest */
     const char *source;
 };
@@ -53,10 +53,12 @@ struct moe_shape {
 };
 struct operator_time moe_time(const struct device *device, double tokens, const struct moe_shape *shape);
 
-/* Experts that at least one of `tokens` tokens is routed to, if all are equally likely: E * (1 - (1 - k / E)^tokens). */
+/* Experts that at least one of `tokens` tokens is routed to, if all are equally likely: E * (1 - (1 - k / E)^tokens).
+ */
 double distinct_experts(double experts, double active, double tokens);
 
-/* One layer's attention of `sequences` sequences that read `context` cached tokens in all, on one rank. `window` 0: all. */
+/* One layer's attention of `sequences` sequences that read `context` cached tokens in all, on one rank. `window` 0:
+ * all. */
 struct attention_shape {
     enum attention_kind kind;
     double heads;    /* query heads of one rank */

@@ -85,12 +85,12 @@ struct route {
     uint32_t destination;
     uint32_t port[2]; /* out, in */
     enum side side[2];
-    uint64_t full_rate; /* kB/s of a flow that is alone: its busiest resource is always busy */
+    uint64_t full_rate;  /* kB/s of a flow that is alone: its busiest resource is always busy */
     uint64_t busiest_ps; /* per unit, on that resource */
     uint64_t posting_ps; /* per unit; 0 over NVLink */
     int64_t base_ns;
     int64_t poll_ns;
-    uint64_t tail_gap_ps;      /* per write of the tail */
+    uint64_t tail_gap_ps; /* per write of the tail */
     uint64_t tail_bytes_per_s;
     struct cost *costs[2]; /* by rank touched: out, in */
     uint32_t cost_count[2];
@@ -112,18 +112,18 @@ struct flow {
     enum flow_state state;
     uint32_t route;
     uint64_t rate;
-    uint64_t served;    /* as of synced_ns */
-    uint64_t work;      /* in all: layers and tail, or what was available when it was stopped */
-    uint64_t layer;     /* of one layer */
-    uint64_t demand;    /* production rate, rounded up */
-    int64_t first_ns;   /* layer 0 */
-    int64_t step_ns;    /* from layer to layer */
-    int64_t last_ns;    /* last layer: everything is available */
+    uint64_t served;  /* as of synced_ns */
+    uint64_t work;    /* in all: layers and tail, or what was available when it was stopped */
+    uint64_t layer;   /* of one layer */
+    uint64_t demand;  /* production rate, rounded up */
+    int64_t first_ns; /* layer 0 */
+    int64_t step_ns;  /* from layer to layer */
+    int64_t last_ns;  /* last layer: everything is available */
     int64_t synced_ns;
     uint64_t sequence;  /* of start */
     uint64_t next_rate; /* while sharing */
     uint32_t demand_level;
-    uint32_t event; /* handle in the queue, or NONE */
+    uint32_t event;   /* handle in the queue, or NONE */
     uint32_t next[2]; /* flows of the same port: out, in */
     uint32_t previous[2];
     uint32_t units;
@@ -165,14 +165,14 @@ struct network {
     uint32_t done_capacity;
     int64_t done_ns; /* when they finished */
 
-    uint32_t mark;              /* the current search for a component */
-    uint32_t *reached_ports;    /* of the component, as a queue; node_count * SIDES */
+    uint32_t mark;           /* the current search for a component */
+    uint32_t *reached_ports; /* of the component, as a queue; node_count * SIDES */
     uint32_t reached_port_count;
-    uint32_t *component;        /* its flows; flow_capacity */
+    uint32_t *component; /* its flows; flow_capacity */
     uint32_t component_count;
-    uint32_t *rising;           /* those of them not yet rated; flow_capacity */
-    uint32_t *batch;            /* flows with an event at this instant; flow_capacity */
-    uint32_t *touched;          /* resources of the component; resource_capacity */
+    uint32_t *rising;  /* those of them not yet rated; flow_capacity */
+    uint32_t *batch;   /* flows with an event at this instant; flow_capacity */
+    uint32_t *touched; /* resources of the component; resource_capacity */
     uint32_t touched_count;
 };
 

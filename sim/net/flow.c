@@ -1,15 +1,15 @@
 /* One gated flow served at a constant rate.
  *
- * Layers of b arrive at g_k = first + k * d; the flow is served at rate r whenever something is available. With A(t) the
- * amount available and S(t) the amount served, S(t1) is the least of
+ * Layers of b arrive at g_k = first + k * d; the flow is served at rate r whenever something is available. With A(t)
+ * the amount available and S(t) the amount served, S(t1) is the least of
  *
  *     S(t0) + r * (t1 - t0)                            never idle since t0
  *     A(g_k-) + r * (t1 - g_k), every g_k in (t0, t1]  idle just before g_k, never since
  *     A(t1)                                            idle now
  *
  * (Lindley's recurrence, unrolled.) A(g_k-) = k * b, so the middle line is linear in k and only the first and the last
- * g_k of the interval matter: any number of layers costs the same few operations. The plain form takes one step a layer,
- * S(t1) = min(A(t0), S(t0) + r * (t1 - t0)), and as both are exact in integers they agree to the last digit.
+ * g_k of the interval matter: any number of layers costs the same few operations. The plain form takes one step a
+ * layer, S(t1) = min(A(t0), S(t0) + r * (t1 - t0)), and as both are exact in integers they agree to the last digit.
  */
 #include "sim/net/fabric.h"
 
@@ -54,8 +54,8 @@ void flow_sync(struct flow *flow, int64_t now_ns, bool per_layer)
 }
 
 /* A flow has caught up when it has sent what production, spread evenly, had made one layer time ago:
- * S(t) >= b * (t - first) / d. From there on the production rate keeps it there, and all but the last layer is gone when
- * the last one comes. */
+ * S(t) >= b * (t - first) / d. From there on the production rate keeps it there, and all but the last layer is gone
+ * when the last one comes. */
 static int128 behind(const struct flow *flow)
 {
     return (int128)flow->layer * (flow->synced_ns - flow->first_ns) - (int128)flow->served * flow->step_ns;

@@ -3,11 +3,11 @@
  * Exact: the times of every flow given the rates; the rates as the max-min allocation of the component at the instants
  * when a flow starts (at its first layer), catches up with production, gets its last layer, ends, is stopped or killed,
  * or a NIC goes down or up.
- * Approximated: a caught-up gated flow takes its production rate evenly, where a real one sends each layer in a burst and
- * then pauses; at any instant it is behind the real one by less than a layer, and its last layer, which is what counts,
- * goes at the full share. A flow that falls behind takes all it can get, until it has caught up. Loads are spread as
- * route.c says. The tail's writes are charged one after another, gap and bytes, to the busiest NIC of the transfer.
- * Base latency is paid once, after the last byte, because the writes before it overlap.
+ * Approximated: a caught-up gated flow takes its production rate evenly, where a real one sends each layer in a burst
+ * and then pauses; at any instant it is behind the real one by less than a layer, and its last layer, which is what
+ * counts, goes at the full share. A flow that falls behind takes all it can get, until it has caught up. Loads are
+ * spread as route.c says. The tail's writes are charged one after another, gap and bytes, to the busiest NIC of the
+ * transfer. Base latency is paid once, after the last byte, because the writes before it overlap.
  */
 #include "sim/net/fabric.h"
 
@@ -217,7 +217,8 @@ static uint64_t tail_work(const struct route *route, uint32_t writes, uint32_t b
 {
     if (writes == 0)
         return 0;
-    uint64_t ps = mul_u64(writes, route->tail_gap_ps) + mul_div_ceil_u64(bytes, 1000000 * MICRO, route->tail_bytes_per_s);
+    uint64_t ps =
+        mul_u64(writes, route->tail_gap_ps) + mul_div_ceil_u64(bytes, 1000000 * MICRO, route->tail_bytes_per_s);
     return mul_div_ceil_u64(ps, route->full_rate, 1000);
 }
 
@@ -307,7 +308,8 @@ static void book(struct network *network, const struct flow *flow, uint64_t byte
 }
 
 /* `per_unit` writes or bytes of all layers, of which `layers` count; all layers of a plan are alike. */
-static uint64_t whole_layers(uint64_t per_unit, const struct flow *flow, const struct transfer_plan *plan, uint64_t layers)
+static uint64_t whole_layers(uint64_t per_unit, const struct flow *flow, const struct transfer_plan *plan,
+                             uint64_t layers)
 {
     return mul_u64(mul_u64(per_unit, flow->units), layers) / plan->layers;
 }

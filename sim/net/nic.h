@@ -12,8 +12,8 @@
  * knee between the least gap between writes and the line rate, fitted to the paged-write table of arXiv 2510.27656. */
 uint64_t nic_stream_ps(const struct nic *nic, uint64_t bytes);
 
-/* The same, as the sender pays it: no shorter than (a + bytes / B) / q, because with q writes outstanding and a + bytes / B
- * until each is acknowledged no more than q leave in that time. A queue_depth of 0 sets no such bound. */
+/* The same, as the sender pays it: no shorter than (a + bytes / B) / q, because with q writes outstanding and a + bytes
+ * / B until each is acknowledged no more than q leave in that time. A queue_depth of 0 sets no such bound. */
 uint64_t nic_transmit_ps(const struct nic *nic, uint64_t bytes);
 
 /* bytes / B alone, in picoseconds, rounded up. */

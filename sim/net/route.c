@@ -25,8 +25,8 @@ static uint32_t resource_add(struct network *network, uint32_t ranks)
     uint32_t capacity = network->resource_capacity;
     network->resources =
         fabric_grow(network->resources, &capacity, network->resource_count + 1, sizeof *network->resources);
-    network->touched =
-        fabric_grow(network->touched, &network->resource_capacity, network->resource_count + 1, sizeof *network->touched);
+    network->touched = fabric_grow(network->touched, &network->resource_capacity, network->resource_count + 1,
+                                   sizeof *network->touched);
     CHECK(capacity == network->resource_capacity);
     network->resources[network->resource_count] = (struct resource){.ranks = ranks};
     return network->resource_count++;

@@ -2,9 +2,9 @@
  *
  * All flows of a component rise together, each by the same part ("level") of the rate that it would have alone, so that
  * flows that meet at a NIC get equal parts of its time. A flow stops rising when it has all that it wants (a caught-up
- * gated flow: its production rate) or when one of its resources is full; the rest go on with what is left. The result is
- * the one allocation in which no flow can get more but at the cost of one that has no more: work-conserving, because a
- * flow that wants more has a resource without free time.
+ * gated flow: its production rate) or when one of its resources is full; the rest go on with what is left. The result
+ * is the one allocation in which no flow can get more but at the cost of one that has no more: work-conserving, because
+ * a flow that wants more has a resource without free time.
  *
  * Levels round down and usage rounds up, so no resource is promised more than all of its time.
  */

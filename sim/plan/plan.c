@@ -32,7 +32,8 @@ static void wave_job(void *context, uint32_t job)
     progress_add(wave->plan->options->progress, 1);
 }
 
-/* Searches candidates [first, first + count). False when interrupted or failed; complete ones are concluded all the same. */
+/* Searches candidates [first, first + count). False when interrupted or failed; complete ones are concluded all the
+ * same. */
 static bool search_wave(struct plan *plan, uint32_t first, uint32_t count)
 {
     struct wave wave = {.plan = plan, .first = first, .seeds = plan->scenario->plan.seeds};
@@ -97,8 +98,8 @@ static const struct plan_candidate *best_so_far(const struct plan *plan, uint32_
         if (plan->scenario->plan.goal == PLAN_SERVE_RATE &&
             item->rate_low_micro_per_s < plan->scenario->plan.rate_micro_per_s)
             continue;
-        if (best == NULL || plan_better(item->rate_micro_per_s, &item->candidate, best->rate_micro_per_s,
-                                        &best->candidate))
+        if (best == NULL ||
+            plan_better(item->rate_micro_per_s, &item->candidate, best->rate_micro_per_s, &best->candidate))
             best = item;
     }
     return best;
@@ -139,8 +140,7 @@ static bool search_disaggregated(struct plan *plan)
             count++;
         if (count == 0)
             return true;
-        progress_total(plan->options->progress,
-                       (uint64_t)(position + count) * plan->scenario->plan.seeds);
+        progress_total(plan->options->progress, (uint64_t)(position + count) * plan->scenario->plan.seeds);
         if (!search_wave(plan, position, count))
             return false;
         position += count;
@@ -153,9 +153,9 @@ static bool search_colocated(struct plan *plan)
     if (!plan->scenario->plan.compare_mixed)
         return true;
     const struct plan_candidate *best = best_so_far(plan, result->count);
-    uint32_t machines = best != NULL                            ? best->candidate.machines
+    uint32_t machines = best != NULL                         ? best->candidate.machines
                         : plan->scenario->plan.nodes_max > 0 ? plan->scenario->plan.nodes_max
-                                                                : 1;
+                                                             : 1;
     uint32_t first = result->count;
     plan_enumerate_colocated(plan, machines);
     qsort(result->items + first, result->count - first, sizeof *result->items, by_promise);
@@ -170,9 +170,10 @@ static bool search_colocated(struct plan *plan)
 static bool check_scenario(const struct scenario *scenario, char *error, size_t error_size)
 {
     if (scenario->load.arrivals == ARRIVAL_CLOSED) {
-        snprintf(error, error_size,
-                 "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "
-                 "a closed loop");
+        snprintf(
+            error, error_size,
+            "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "
+            "a closed loop");
         return false;
     }
     if (scenario->targets.count == 0 && scenario->targets.attainment_permille == 0) {
@@ -220,8 +221,9 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
             plan_recommend(plan);
             status = plan->failure;
         } else {
-            snprintf(error, error_size, "plan needs a pool with role \"prefill\" and one with role \"decode\" whose "
-                                        "counts fit plan.nodes");
+            snprintf(error, error_size,
+                     "plan needs a pool with role \"prefill\" and one with role \"decode\" whose "
+                     "counts fit plan.nodes");
         }
         CHECK(pthread_mutex_destroy(&plan->lock) == 0);
     }

@@ -1,8 +1,8 @@
 /* The search for the highest rate that meets the targets: one candidate under one seed.
  *
- * The bracket starts at a share of the candidate's bound and moves by fifths until one end passes and the other fails; then
- * it is halved until its ends are within three per cent. Rates are integers and each step is a function of the bracket
- * alone, so a repeated search asks for the same probes and finds them in the store.
+ * The bracket starts at a share of the candidate's bound and moves by fifths until one end passes and the other fails;
+ * then it is halved until its ends are within three per cent. Rates are integers and each step is a function of the
+ * bracket alone, so a repeated search asks for the same probes and finds them in the store.
  */
 #include "base/arith.h"
 #include "host/interrupt.h"
@@ -80,7 +80,7 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
 }
 
 struct bracket {
-    uint64_t low; /* passed; 0: nothing has */
+    uint64_t low;  /* passed; 0: nothing has */
     uint64_t high; /* failed; 0: nothing has */
 };
 
@@ -110,9 +110,8 @@ void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t s
     struct bracket bracket = {0, 0};
     struct probe probe;
     uint64_t rate;
-    if (seed_index == 0 &&
-        !plan_probe(plan, candidate, max_u64(1, start / 20), seed, min_u32(LIGHT_REQUESTS, requests), false,
-                    &item->light))
+    if (seed_index == 0 && !plan_probe(plan, candidate, max_u64(1, start / 20), seed, min_u32(LIGHT_REQUESTS, requests),
+                                       false, &item->light))
         return;
     while ((rate = next_rate(&bracket, start, floor)) != 0) {
         if (!plan_probe(plan, candidate, rate, seed, requests, true, &probe))
@@ -125,8 +124,8 @@ void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t s
             item->above[seed_index] = probe;
         }
     }
-    if (seed_index == 0 && !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, requests / 2 + 1, false,
-                                       &item->overload))
+    if (seed_index == 0 &&
+        !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, requests / 2 + 1, false, &item->overload))
         return;
     item->seed_micro_per_s[seed_index] = bracket.low;
     item->seed_done[seed_index] = true;

@@ -1,6 +1,6 @@
-/* What every runtime promises: the five rules of runtime.h and the wording of its operations, one test over all of them.
- * The fake runtime brings pending things about in random orders, the simulator in virtual time, also in its plain form and
- * with the order of equal times shuffled.
+/* What every runtime promises: the five rules of runtime.h and the wording of its operations, one test over all of
+ * them. The fake runtime brings pending things about in random orders, the simulator in virtual time, also in its plain
+ * form and with the order of equal times shuffled.
  */
 #include "base/arith.h"
 #include "base/limits.h"
@@ -136,7 +136,8 @@ static void launch_decode(struct probe *probe, uint32_t ticket, uint32_t repeat_
     memset(&launch, 0xa5, sizeof launch);
 }
 
-/* ---- Rules 1 and 2: no operation calls back, time stands still ------------------------------------------------------ */
+/* ---- Rules 1 and 2: no operation calls back, time stands still ------------------------------------------------------
+ */
 
 static void everything_at_once(struct probe *probe, const struct event *event)
 {
@@ -180,7 +181,8 @@ static void operations_never_call_back(void **state)
     tell(state, &(struct story){2, everything_at_once, NULL, everything_was_answered});
 }
 
-/* ---- Messages: in order per pair; pointers die ----------------------------------------------------------------------- */
+/* ---- Messages: in order per pair; pointers die
+ * ----------------------------------------------------------------------- */
 
 static void chatter(struct probe *probe, const struct event *event)
 {
@@ -240,7 +242,8 @@ static void pointers_die_with_the_call(void **state)
     tell(state, &(struct story){2, send_two, NULL, first_bytes_are_gone});
 }
 
-/* ---- Timers ---------------------------------------------------------------------------------------------------------- */
+/* ---- Timers
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void set_and_reset(struct probe *probe, const struct event *event)
 {
@@ -283,7 +286,8 @@ static void timers_are_replaced(void **state)
     tell(state, &(struct story){1, set_and_reset, NULL, each_fired_once});
 }
 
-/* ---- Writes and immediates ------------------------------------------------------------------------------------------- */
+/* ---- Writes and immediates
+ * ------------------------------------------------------------------------------------------- */
 
 #define TWO_WRITES 0x100002u
 
@@ -298,7 +302,7 @@ static void expect_two(struct probe *probe, const struct event *event)
     rt_immediate_expect(probe->rt, 0x200004, LAYERS);
     rt_immediate_expect(probe->rt, 0x300004, LAYERS); /* the next generation of the slot */
     rt_immediate_expect(probe->rt, 0x200004, 0);      /* must not touch it */
-    rt_send(probe->rt, 0, "go", 2); /* expected before any peer may write */
+    rt_send(probe->rt, 0, "go", 2);                   /* expected before any peer may write */
 }
 
 static void write_all(struct probe *probe, const struct event *event)
@@ -428,7 +432,8 @@ static void writes_stop_where_they_are(void **state)
     tell(state, &(struct story){2, stop_midway, NULL, stopped_and_answered});
 }
 
-/* ---- Steps ----------------------------------------------------------------------------------------------------------- */
+/* ---- Steps
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static void repeat(struct probe *probe, const struct event *event)
 {
@@ -506,7 +511,8 @@ static void launch_end_ends_a_repetition(void **state)
     tell(state, &(struct story){1, launch_and_end, NULL, one_step_was_done});
 }
 
-/* ---------------------------------------------------------------------------------------------------------------------- */
+/* ----------------------------------------------------------------------------------------------------------------------
+ */
 
 #define OVER_ALL(test)                                                                                                 \
     {"fake: " #test, test, NULL, NULL, &kinds[FAKE]}, {"sim: " #test, test, NULL, NULL, &kinds[SIM]},                  \
@@ -519,16 +525,11 @@ int main(void)
 {
     static enum kind kinds[] = {FAKE, SIM, SIM_PLAIN, SIM_SHUFFLED};
     const struct CMUnitTest tests[] = {
-        OVER_ALL(operations_never_call_back),
-        OVER_ALL(messages_keep_their_order),
-        OVER_ALL(pointers_die_with_the_call),
-        OVER_ALL(timers_are_replaced),
-        OVER_ALL(immediates_are_counted),
-        OVER_ALL(gates_open_with_their_step),
-        OVER_ALL(writes_stop_where_they_are),
-        OVER_ALL(undisturbed_repetitions_run_to_their_end),
-        OVER_ALL(an_event_ends_a_repetition),
-        OVER_ALL(launch_end_ends_a_repetition),
+        OVER_ALL(operations_never_call_back), OVER_ALL(messages_keep_their_order),
+        OVER_ALL(pointers_die_with_the_call), OVER_ALL(timers_are_replaced),
+        OVER_ALL(immediates_are_counted),     OVER_ALL(gates_open_with_their_step),
+        OVER_ALL(writes_stop_where_they_are), OVER_ALL(undisturbed_repetitions_run_to_their_end),
+        OVER_ALL(an_event_ends_a_repetition), OVER_ALL(launch_end_ends_a_repetition),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -225,11 +225,9 @@ bool fake_message(struct fake_runtime *fake, uint32_t source, uint32_t destinati
         if (message.delivered || message.source != source || message.destination != destination)
             continue;
         fake->messages[i].delivered = true;
-        fake_deliver(fake, destination,
-                     &(struct event){.kind = EVENT_MESSAGE,
-                                     .id = source,
-                                     .count = message.length,
-                                     .data = message.bytes});
+        fake_deliver(
+            fake, destination,
+            &(struct event){.kind = EVENT_MESSAGE, .id = source, .count = message.length, .data = message.bytes});
         memset(message.bytes, POISON, message.length);
         return true;
     }
@@ -255,8 +253,7 @@ bool fake_step(struct fake_runtime *fake, uint32_t index)
     node->steps++;
     if (node->ends || node->steps == node->repeat_max) {
         node->running = false;
-        fake_deliver(fake, index,
-                     &(struct event){.kind = EVENT_STEPS_DONE, .id = node->ticket, .count = node->steps});
+        fake_deliver(fake, index, &(struct event){.kind = EVENT_STEPS_DONE, .id = node->ticket, .count = node->steps});
     }
     return true;
 }

@@ -1,9 +1,9 @@
 /* A runtime by hand: it writes down what nodes ask for and delivers what a test decides.
  *
- * Everything asked for is pending until a test brings it about: fake_message(), fake_timer(), fake_step(), fake_layer(),
- * fake_confirm(). fake_run() brings pending things about in an order drawn from a seed, within the rules of the seam,
- * until nothing is pending: whatever order a test then sees, a real world might show it. Time is virtual and moves a
- * microsecond with every event delivered, or to the next timer where nothing else is pending.
+ * Everything asked for is pending until a test brings it about: fake_message(), fake_timer(), fake_step(),
+ * fake_layer(), fake_confirm(). fake_run() brings pending things about in an order drawn from a seed, within the rules
+ * of the seam, until nothing is pending: whatever order a test then sees, a real world might show it. Time is virtual
+ * and moves a microsecond with every event delivered, or to the next timer where nothing else is pending.
  */
 #ifndef TANDEM_TESTS_SUPPORT_FAKE_RUNTIME_H
 #define TANDEM_TESTS_SUPPORT_FAKE_RUNTIME_H
@@ -117,9 +117,9 @@ void fake_deliver(struct fake_runtime *fake, uint32_t node, const struct event *
 
 /* Each brings one pending thing about; false where there is none. */
 bool fake_message(struct fake_runtime *fake, uint32_t source, uint32_t destination); /* the oldest of the pair */
-bool fake_timer(struct fake_runtime *fake, uint32_t node, uint32_t slot);             /* time moves to it */
-bool fake_step(struct fake_runtime *fake, uint32_t node);                             /* one step; the last reports */
-bool fake_layer(struct fake_runtime *fake, uint32_t write);                           /* the next layer lands */
+bool fake_timer(struct fake_runtime *fake, uint32_t node, uint32_t slot);            /* time moves to it */
+bool fake_step(struct fake_runtime *fake, uint32_t node);                            /* one step; the last reports */
+bool fake_layer(struct fake_runtime *fake, uint32_t write);                          /* the next layer lands */
 bool fake_confirm(struct fake_runtime *fake, uint32_t write); /* everything posted has landed: tells the sender */
 
 void fake_run(struct fake_runtime *fake);

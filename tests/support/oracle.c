@@ -211,8 +211,8 @@ void oracle_launch(struct oracle *oracle, uint32_t node, uint32_t page_tokens, c
             assert_true(shared < change->page_count);
             if (intersect(write->source_pages, write->source_count, change->pages + shared,
                           change->page_count - shared))
-                fail_msg("%s: node %" PRIu32 " computes request %" PRIu32 " into pages that a write for request %" PRIu32
-                         " still reads",
+                fail_msg("%s: node %" PRIu32 " computes request %" PRIu32
+                         " into pages that a write for request %" PRIu32 " still reads",
                          oracle->label, node, change->request, write->request);
         }
     }

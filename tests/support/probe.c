@@ -69,8 +69,8 @@ static void cost_line(const void *model, uint32_t decode_sequences, uint64_t dec
     const struct probe_cost *cost = model;
     (void)decode_sequences;
     uint64_t bend = cost->bend_context;
-    *line = (struct decode_line){.context_max = UINT64_MAX, .base_ns = cost->decode_base_ns,
-                                 .slope_q32 = cost->slope_q32};
+    *line =
+        (struct decode_line){.context_max = UINT64_MAX, .base_ns = cost->decode_base_ns, .slope_q32 = cost->slope_q32};
     if (bend == 0)
         return;
     if (decode_context < bend) {

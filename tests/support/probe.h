@@ -14,7 +14,7 @@
 
 struct probe_event {
     int64_t at_ns;
-    struct event event; /* `data` is stale */
+    struct event event;               /* `data` is stale */
     unsigned char bytes[PROBE_BYTES]; /* the first of a message's */
 };
 
@@ -28,7 +28,8 @@ struct probe {
     struct probe_event *log;
 };
 
-/* A participant's function. Asserts rules 1 and 2: never re-entered, and time stands still within and never goes back. */
+/* A participant's function. Asserts rules 1 and 2: never re-entered, and time stands still within and never goes back.
+ */
 void probe_handle(void *self, const struct event *event);
 void probe_free(struct probe *probe);
 

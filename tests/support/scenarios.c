@@ -65,11 +65,8 @@ static struct pool pool(const char *name, enum node_role role, uint32_t count)
         .page_tokens = 64,
         .layout = LAYOUT_HND,
         .memory_utilization_permille = 900,
-        .scheduler = {.queue = QUEUE_FCFS,
-                      .token_budget = 8192,
-                      .batch_max = 256,
-                      .headroom_tokens = 256,
-                      .repeat_max = 1024},
+        .scheduler =
+            {.queue = QUEUE_FCFS, .token_budget = 8192, .batch_max = 256, .headroom_tokens = 256, .repeat_max = 1024},
     };
     snprintf(made.name, sizeof made.name, "%s", name);
     return made;
@@ -89,8 +86,8 @@ static void common(struct scenario *scenario, uint32_t rate, uint32_t requests)
     };
     scenario->decode_router = ROUTER_LEAST_KV;
     scenario->prefill_router = ROUTER_LEAST_QUEUED_TOKENS;
-    scenario->messenger = (struct messenger_policy){.deadline_ns = 120 * NS_PER_S, .attempts_max = 3,
-                                                    .handoffs_max = 64};
+    scenario->messenger =
+        (struct messenger_policy){.deadline_ns = 120 * NS_PER_S, .attempts_max = 3, .handoffs_max = 64};
     scenario->targets = (struct targets){
         .count = 2,
         .item = {{.metric = TARGET_TTFT, .percentile_permille = 950, .limit_ns = 2 * NS_PER_S},

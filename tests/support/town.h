@@ -31,7 +31,7 @@ struct town_config {
     struct sim_detection detection;
     uint64_t shuffle_seed;
     const char *label; /* what a failure calls this; NULL: nothing */
-    bool plain; /* a launch per step and an event per layer */
+    bool plain;        /* a launch per step and an event per layer */
 };
 
 struct oracle;
@@ -45,7 +45,7 @@ struct town {
     const struct runtime_ops *ops; /* the simulator's own */
     struct node *nodes[TOWN_NODES_MAX];
     void *memory[TOWN_NODES_MAX];
-    char label[64]; /* of the configuration, in failures */
+    char label[64];                   /* of the configuration, in failures */
     uint32_t ends[TOWN_REQUESTS_MAX]; /* trace records of an end, by request */
     uint32_t kinds[TOWN_KINDS];       /* trace records by kind */
     bool text_overflow;
@@ -53,9 +53,9 @@ struct town {
     char text[TOWN_TEXT_BYTES];
 };
 
-/* A front, `prefill` prefillers, `decode` decoders and `mixed` mixed instances, in this order. Four layers, two KV heads of
- * 256 bytes a token, pages of 16 tokens, 64 of them. A prompt token takes 1 us, a decode step 20 us; messages take 5 us;
- * the world notices a loss after 300 us and fences it 200 us later. */
+/* A front, `prefill` prefillers, `decode` decoders and `mixed` mixed instances, in this order. Four layers, two KV
+ * heads of 256 bytes a token, pages of 16 tokens, 64 of them. A prompt token takes 1 us, a decode step 20 us; messages
+ * take 5 us; the world notices a loss after 300 us and fences it 200 us later. */
 struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mixed);
 
 /* The configuration is copied. Everything starts at time 0. */

@@ -1,5 +1,5 @@
-/* The network against known answers: the measured write table, sharing worked by hand, queueing formulas, an independent
- * max-min allocation, and the plain form with an event a layer. */
+/* The network against known answers: the measured write table, sharing worked by hand, queueing formulas, an
+ * independent max-min allocation, and the plain form with an event a layer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,10 +33,18 @@ static struct hardware simple_hardware(void)
 }
 
 /* ConnectX-7 and EFA as fitted to Table 2 of arXiv 2510.27656; a window deep enough not to bind. */
-static const struct nic connectx7 = {.base_ns = 11200, .bytes_per_s = 46800000000, .gap_ps = 86000,
-                                     .knee_permille = 1750, .posting_ps = 86000, .queue_depth = 512};
-static const struct nic efa = {.base_ns = 32200, .bytes_per_s = 43300000000, .gap_ps = 474000,
-                               .knee_permille = 8000, .posting_ps = 474000, .queue_depth = 512};
+static const struct nic connectx7 = {.base_ns = 11200,
+                                     .bytes_per_s = 46800000000,
+                                     .gap_ps = 86000,
+                                     .knee_permille = 1750,
+                                     .posting_ps = 86000,
+                                     .queue_depth = 512};
+static const struct nic efa = {.base_ns = 32200,
+                               .bytes_per_s = 43300000000,
+                               .gap_ps = 474000,
+                               .knee_permille = 8000,
+                               .posting_ps = 474000,
+                               .queue_depth = 512};
 
 static struct network *network_of(const struct hardware *hardware, uint32_t nodes, uint32_t ranks, bool per_layer)
 {
@@ -56,8 +64,11 @@ static struct transfer_plan *plan_straight(uint32_t ranks, uint16_t layers, uint
     plan->layers = layers;
     plan->pair_count = ranks;
     for (uint32_t i = 0; i < ranks; i++)
-        plan->pairs[i] = (struct transfer_pair){.source_rank = (uint16_t)i, .destination_rank = (uint16_t)i,
-                                                .layer_count = layers, .runs = 1, .run_bytes = run_bytes};
+        plan->pairs[i] = (struct transfer_pair){.source_rank = (uint16_t)i,
+                                                .destination_rank = (uint16_t)i,
+                                                .layer_count = layers,
+                                                .runs = 1,
+                                                .run_bytes = run_bytes};
     plan->writes_per_unit = (uint64_t)ranks * layers * planes;
     plan->bytes_per_unit = plan->writes_per_unit * run_bytes;
     return plan;
@@ -206,8 +217,8 @@ static void completion_is_dated(void **state)
     int64_t last_ns;
 
     /* 16 writes of 100 KB over two NICs: 800 us; a tail of two writes and 3000 bytes adds 3 us. */
-    struct flow_spec spec = {.source = 0, .destination = 1, .plan = plan, .units = 1, .tail_writes = 2,
-                             .tail_bytes = 3000, .owner = 77};
+    struct flow_spec spec = {
+        .source = 0, .destination = 1, .plan = plan, .units = 1, .tail_writes = 2, .tail_bytes = 3000, .owner = 77};
     network_start(network, 5000, &spec);
     struct flow_done done = next_done(network, &last_ns);
     assert_int_equal(last_ns, 5000 + 800000 + 3000);
@@ -229,8 +240,12 @@ static void completion_is_dated(void **state)
     assert_int_equal(network_node_totals(network, 0).transmit_busy_ns, 800000);
 
     /* Only a tail, at its gate. */
-    spec = (struct flow_spec){.destination = 1, .plan = plan, .tail_writes = 1, .tail_bytes = 2000,
-                              .gate_first_ns = 1000, .gate_layer_ns = 500};
+    spec = (struct flow_spec){.destination = 1,
+                              .plan = plan,
+                              .tail_writes = 1,
+                              .tail_bytes = 2000,
+                              .gate_first_ns = 1000,
+                              .gate_layer_ns = 500};
     network_start(network, 0, &spec);
     done = next_done(network, &last_ns);
     assert_int_equal(last_ns, 1000 + 3 * 500 + 2000);
@@ -290,9 +305,9 @@ static void equal_flows_share_exactly(void **state)
     hand_free(&hand);
 }
 
-/* Three transfers of 4 s each at 0, 1 and 2 s over one receiver. A sends 1 s alone, 0.5 of two, then a third: 2.5 s left
- * at 2 s take 7.5 s. B has then 1 s left of two: 2 s more. C the last 0.5 alone. The link is never idle: 12 s for 12 s of
- * work. Shares fixed at the start would have A end at 4, B at 9 and C at 14. */
+/* Three transfers of 4 s each at 0, 1 and 2 s over one receiver. A sends 1 s alone, 0.5 of two, then a third: 2.5 s
+ * left at 2 s take 7.5 s. B has then 1 s left of two: 2 s more. C the last 0.5 alone. The link is never idle: 12 s for
+ * 12 s of work. Shares fixed at the start would have A end at 4, B at 9 and C at 14. */
 static void starts_and_ends_re_rate(void **state)
 {
     (void)state;
@@ -308,8 +323,8 @@ static void starts_and_ends_re_rate(void **state)
     hand_free(&hand);
 }
 
-/* Senders 0, 1, 2 to receiver 3 get a third each; sender 0's transfer to 4 takes the two thirds that this leaves. When it
- * ends (0.9 s), nothing changes for the others, whose receiver is full. */
+/* Senders 0, 1, 2 to receiver 3 get a third each; sender 0's transfer to 4 takes the two thirds that this leaves. When
+ * it ends (0.9 s), nothing changes for the others, whose receiver is full. */
 static void what_a_bottleneck_leaves_is_used(void **state)
 {
     (void)state;
@@ -332,7 +347,8 @@ static void demand_caps_leave_the_rest(void **state)
     (void)state;
     struct hand hand = hand_make(4);
     struct transfer_plan *layered = plan_straight(1, 10, 1, 100000000);
-    struct flow_spec gated = {.destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 9};
+    struct flow_spec gated = {
+        .destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 9};
     network_start(hand.network, 0, &gated);
     hand_start(&hand, 0, 0, 2, 1000, 1);
     hand_start(&hand, 0, 0, 3, 1000, 2);
@@ -351,7 +367,8 @@ static void a_backlog_takes_all_until_it_has_caught_up(void **state)
     (void)state;
     struct hand hand = hand_make(4);
     struct transfer_plan *layered = plan_straight(1, 10, 1, 100000000);
-    struct flow_spec gated = {.destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 99};
+    struct flow_spec gated = {
+        .destination = 1, .plan = layered, .units = 100, .gate_layer_ns = NS_PER_S / 2, .owner = 99};
     network_start(hand.network, 0, &gated);
     for (uint64_t i = 0; i < 9; i++)
         hand_start(&hand, 0, 0, 2, 200, i);
@@ -378,8 +395,8 @@ static void hides_behind_compute(void **state)
     for (int form = 0; form < 2; form++) {
         struct network *network = network_of(&hardware, 2, 2, form == 1);
         for (int64_t layer_ns = 300000; layer_ns <= 700000; layer_ns += 50000) {
-            struct flow_spec spec = {.destination = 1, .plan = plan, .units = 10, .gate_first_ns = 1000000,
-                                     .gate_layer_ns = layer_ns};
+            struct flow_spec spec = {
+                .destination = 1, .plan = plan, .units = 10, .gate_first_ns = 1000000, .gate_layer_ns = layer_ns};
             network_start(network, 0, &spec);
             int64_t last_ns;
             next_done(network, &last_ns);
@@ -400,8 +417,13 @@ static void stopping_sends_what_is_there(void **state)
     struct hardware hardware = simple_hardware();
     struct transfer_plan *plan = plan_straight(1, 10, 1, 1000000);
     struct network *network = network_of(&hardware, 2, 1, false);
-    struct flow_spec spec = {.destination = 1, .plan = plan, .units = 2, .tail_writes = 1, .tail_bytes = 10,
-                             .gate_first_ns = 0, .gate_layer_ns = 5 * NS_PER_MS};
+    struct flow_spec spec = {.destination = 1,
+                             .plan = plan,
+                             .units = 2,
+                             .tail_writes = 1,
+                             .tail_bytes = 10,
+                             .gate_first_ns = 0,
+                             .gate_layer_ns = 5 * NS_PER_MS};
     int64_t last_ns;
     /* At 12 ms layers 0, 1 and 2 are there and 4.8 MB of their 6 are gone. */
     uint32_t flow = network_start(network, 0, &spec);
@@ -460,7 +482,8 @@ static void failed_nics_stall_their_flows(void **state)
     assert_int_equal(next_done(network, &last_ns).owner, 2);
     assert_int_equal(last_ns, 250 * NS_PER_MS);
     assert_idle(network);
-    network_start(network, 300 * NS_PER_MS, &(struct flow_spec){.destination = 1, .plan = both, .units = 150, .owner = 3});
+    network_start(network, 300 * NS_PER_MS,
+                  &(struct flow_spec){.destination = 1, .plan = both, .units = 150, .owner = 3});
     assert_idle(network);
     network_nic(network, 500 * NS_PER_MS, 1, 1, true);
     next_done(network, &last_ns);
@@ -499,8 +522,8 @@ static struct nic random_nic(struct rng *rng)
 static struct transfer_plan *random_plan(struct rng *rng)
 {
     uint16_t layers = (uint16_t)rng_between(rng, 1, 12);
-    struct transfer_plan *plan = plan_straight((uint32_t)rng_between(rng, 1, SWARM_RANKS), layers,
-                                               (uint16_t)rng_between(rng, 1, 2), 0);
+    struct transfer_plan *plan =
+        plan_straight((uint32_t)rng_between(rng, 1, SWARM_RANKS), layers, (uint16_t)rng_between(rng, 1, 2), 0);
     plan->writes_per_unit = plan->bytes_per_unit = 0;
     bool alike = rng_chance(rng, 1, 2);
     uint32_t run_bytes = 1024u << rng_below(rng, 6);
@@ -553,11 +576,13 @@ static struct flow_spec random_spec(const struct swarm *swarm, struct rng *rng, 
     return spec;
 }
 
-/* ---- Max-min, done again in floating point over single ranks ------------------------------------------------------ */
+/* ---- Max-min, done again in floating point over single ranks ------------------------------------------------------
+ */
 
 #define ORACLE_RESOURCES (SWARM_NODES * (1 + SIDES * SWARM_RANKS))
 
-static void oracle_loads(const struct swarm *swarm, const struct network *network, const struct flow *flow, double *loads)
+static void oracle_loads(const struct swarm *swarm, const struct network *network, const struct flow *flow,
+                         double *loads)
 {
     const struct route *route = &network->routes[flow->route];
     const struct transfer_plan *plan = route->plan;
@@ -573,8 +598,8 @@ static void oracle_loads(const struct swarm *swarm, const struct network *networ
         const struct transfer_pair *pair = &plan->pairs[i];
         double writes = (double)pair->layer_count * plan->planes * pair->runs / (double)plan->bytes_per_unit;
         double wire = writes * pair->run_bytes * 1e12;
-        loads[out + pair->source_rank] +=
-            nvlink ? wire / (double)from->nvlink_bytes_per_s : writes * (double)nic_transmit_ps(&from->nic, pair->run_bytes);
+        loads[out + pair->source_rank] += nvlink ? wire / (double)from->nvlink_bytes_per_s
+                                                 : writes * (double)nic_transmit_ps(&from->nic, pair->run_bytes);
         loads[in + pair->destination_rank] +=
             nvlink ? wire / (double)to->nvlink_bytes_per_s : writes * (double)nic_stream_ps(&to->nic, pair->run_bytes);
         if (!nvlink)
@@ -668,8 +693,14 @@ static void fold(uint64_t *hash, uint64_t value)
 
 static void fold_done(struct outcome *outcome, const struct flow_done *done, int64_t now_ns)
 {
-    const uint64_t values[] = {(uint64_t)now_ns, done->owner,  done->layers,          done->stopped,
-                               done->writes,     done->bytes,  (uint64_t)done->landed_ns, (uint64_t)done->confirmed_ns};
+    const uint64_t values[] = {(uint64_t)now_ns,
+                               done->owner,
+                               done->layers,
+                               done->stopped,
+                               done->writes,
+                               done->bytes,
+                               (uint64_t)done->landed_ns,
+                               (uint64_t)done->confirmed_ns};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
         fold(&outcome->hash, values[i]);
     outcome->flows++;
@@ -792,7 +823,8 @@ struct queue_result {
     double error_s; /* two standard errors, over batches */
 };
 
-/* Poisson arrivals over one NIC of 1 GB/s, mean service 1 ms. `fifo`: one at a time, the next when the last has ended. */
+/* Poisson arrivals over one NIC of 1 GB/s, mean service 1 ms. `fifo`: one at a time, the next when the last has ended.
+ */
 static struct queue_result queue_run(double load, bool exponential, bool fifo, uint64_t seed)
 {
     enum { BATCHES = 40, PER_BATCH = 5000, TOTAL = BATCHES * PER_BATCH };
@@ -821,7 +853,8 @@ static struct queue_result queue_run(double load, bool exponential, bool fifo, u
             ended++;
         }
         for (; started < next && (!fifo || started == ended); started++) {
-            struct flow_spec spec = {.destination = 1, .plan = plan, .units = units[started], .owner = (uint64_t)started};
+            struct flow_spec spec = {
+                .destination = 1, .plan = plan, .units = units[started], .owner = (uint64_t)started};
             network_start(network, at_ns, &spec);
         }
     }

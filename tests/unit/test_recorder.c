@@ -276,14 +276,10 @@ static void boundaries_never_go_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_request),
-        cmocka_unit_test(hidden_transfer),
-        cmocka_unit_test(second_attempt),
-        cmocka_unit_test(preempted_after_first_token),
-        cmocka_unit_test(missing_boundaries),
-        cmocka_unit_test(other_ends),
-        cmocka_unit_test(many_requests),
-        cmocka_unit_test(boundaries_never_go_back),
+        cmocka_unit_test(one_request),        cmocka_unit_test(hidden_transfer),
+        cmocka_unit_test(second_attempt),     cmocka_unit_test(preempted_after_first_token),
+        cmocka_unit_test(missing_boundaries), cmocka_unit_test(other_ends),
+        cmocka_unit_test(many_requests),      cmocka_unit_test(boundaries_never_go_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

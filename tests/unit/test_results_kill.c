@@ -131,8 +131,8 @@ static void a_killed_writer_leaves_complete_runs(void **state)
     fixture_remove(path);
 }
 
-/* The disk fills up in the middle of a run: the run fails with a reason, is gone, and the store goes on when there is room
- * again. A limit on the size of files stands for the disk. */
+/* The disk fills up in the middle of a run: the run fails with a reason, is gone, and the store goes on when there is
+ * room again. A limit on the size of files stands for the disk. */
 static void a_full_disk_loses_only_the_run(void **state)
 {
     (void)state;

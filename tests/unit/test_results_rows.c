@@ -76,8 +76,7 @@ static void check_run(struct results *store, int64_t run, uint64_t seed, uint32_
         values[SPAN_COUNT][completed] = ttft;
         values[SPAN_COUNT + 1][completed] = ttft + values[SPAN_COUNT - 1][completed];
         if (row.output_tokens > 1)
-            values[SPAN_COUNT + 2][with_tpot++] =
-                values[SPAN_COUNT - 1][completed] / (int64_t)(row.output_tokens - 1);
+            values[SPAN_COUNT + 2][with_tpot++] = values[SPAN_COUNT - 1][completed] / (int64_t)(row.output_tokens - 1);
         completed++;
     }
     for (int span = 0; span < SPAN_COUNT; span++)
@@ -181,7 +180,8 @@ static void the_sum_of_long_waits_does_not_overflow(void **state)
         struct request_row row = fixture_request(1, 0);
         row.request = k;
         row.warmup = false;
-        row.boundary_ns[BOUNDARY_FIRST_TOKEN] = row.boundary_ns[BOUNDARY_ARRIVED] + INT64_C(4700000000000000000) + k * 5;
+        row.boundary_ns[BOUNDARY_FIRST_TOKEN] =
+            row.boundary_ns[BOUNDARY_ARRIVED] + INT64_C(4700000000000000000) + k * 5;
         row.boundary_ns[BOUNDARY_FINISHED] = row.boundary_ns[BOUNDARY_FIRST_TOKEN];
         assert_true(results_add_request(store, &row, &error));
     }
@@ -308,8 +308,15 @@ static void a_repetition_is_a_check(void **state)
 static void add_recordings(struct results *store)
 {
     struct user_error error = {.set = false};
-    struct transfer_row transfer = {.request = 1, .epoch = 1, .source = 1, .destination = 2, .layers = 61,
-                                    .bytes = UINT64_C(1) << 40, .writes = 96256, .posted_ns = 5, .landed_ns = 6,
+    struct transfer_row transfer = {.request = 1,
+                                    .epoch = 1,
+                                    .source = 1,
+                                    .destination = 2,
+                                    .layers = 61,
+                                    .bytes = UINT64_C(1) << 40,
+                                    .writes = 96256,
+                                    .posted_ns = 5,
+                                    .landed_ns = 6,
                                     .confirmed_ns = 7};
     struct step_row step = {.node = 1, .steps = 3, .start_ns = 1, .end_ns = 2, .prefill_tokens = 512};
     assert_true(results_add_transfer(store, &transfer, &error));
@@ -440,10 +447,22 @@ static void findings_replace_their_like(void **state)
     struct results_begin begin = fixture_begin(store, 1);
     json_t *detail = json_pack("{s:[i,i]}", "seeds", 1, 2);
     struct results_finding finding = {
-        .scenario = begin.key.scenario, .build = begin.key.build, .kind = "candidate", .label = "2P3D tp8",
-        .prefill = 2, .decode = 3, .sharding = "tp8/dp8", .nodes = 5, .max_rate_micro_per_s = 14500000,
-        .goodput_per_gpu_micro_per_s = 362500, .ttft_ns = 1234567890, .tpot_ns = 24999999, .usd_micros_per_mtok = -1,
-        .saturation_permille = 912, .bound_by = "decode bandwidth", .detail = detail,
+        .scenario = begin.key.scenario,
+        .build = begin.key.build,
+        .kind = "candidate",
+        .label = "2P3D tp8",
+        .prefill = 2,
+        .decode = 3,
+        .sharding = "tp8/dp8",
+        .nodes = 5,
+        .max_rate_micro_per_s = 14500000,
+        .goodput_per_gpu_micro_per_s = 362500,
+        .ttft_ns = 1234567890,
+        .tpot_ns = 24999999,
+        .usd_micros_per_mtok = -1,
+        .saturation_permille = 912,
+        .bound_by = "decode bandwidth",
+        .detail = detail,
     };
     assert_true(results_finding_add(store, &finding, &error));
     finding.max_rate_micro_per_s = 15000000;

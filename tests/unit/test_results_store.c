@@ -81,12 +81,13 @@ static void a_new_file_is_ours_and_alone(void **state)
     assert_false(exists(path, "-shm"));
     assert_int_equal(ask(path, "PRAGMA application_id"), RESULTS_APPLICATION_ID);
     assert_int_equal(ask(path, "PRAGMA user_version"), results_migration_count);
-    assert_int_equal(ask(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE '%STRICT%'"), 0);
+    assert_int_equal(ask(path, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE '%STRICT%'"),
+                     0);
 
     store = fixture_open(path, RESULTS_READ);
     assert_int_equal(results_run_lookup(store, "last", &error), 1);
-    struct results_begin begin = {.key = {.scenario = 1, .build = 1, .seed = 9, .backend = RESULTS_SIM},
-                                  .kind = RESULTS_RUN, .compiler = ""};
+    struct results_begin begin = {
+        .key = {.scenario = 1, .build = 1, .seed = 9, .backend = RESULTS_SIM}, .kind = RESULTS_RUN, .compiler = ""};
     assert_int_equal(results_run_begin(store, &begin, &error), 0); /* a reader cannot write */
     fixture_close(store);
     assert_false(exists(path, "-wal"));
