@@ -1,17 +1,16 @@
-/* The commands of the binary, and the two that need no simulation: explain and compare. */
+/* The two commands that need no simulation, explain and compare, and what all of them share. */
 #include "host/command.h"
 #include "host/compare.h"
 #include "host/explain_transfer.h"
 #include "host/output.h"
 #include "host/results.h"
 #include "host/scenario_lua.h"
+#include "sim/commands.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- explain ---------------------------------------------------------------------------------------------------- */
-
-#define SETS_MAX 64
 
 static const struct option explain_options[] = {
     {"set", "PATH=VALUE", "change a value of the scenario", OPTION_LIST},
@@ -20,14 +19,13 @@ static const struct option explain_options[] = {
     {NULL, NULL, NULL, OPTION_FLAG},
 };
 
-/* --set as the loader takes it. The copies it splits are in `texts`; false with an error. */
-static bool read_sets(const struct arguments *arguments, char *texts[SETS_MAX], struct scenario_override *sets,
-                      size_t *count, struct user_error *error)
+bool scenario_sets_read(const struct arguments *arguments, struct scenario_sets *sets, struct user_error *error)
 {
     size_t cursor = 0;
     const char *text;
+    *sets = (struct scenario_sets){.count = 0};
     while ((text = argument_next(arguments, "set", &cursor)) != NULL) {
-        if (*count == SETS_MAX) {
+        if (sets->count == SETS_MAX) {
             user_error_set(error, NULL, 0, NULL, "--set: more than %d", SETS_MAX);
             return false;
         }
@@ -37,11 +35,23 @@ static bool read_sets(const struct arguments *arguments, char *texts[SETS_MAX], 
             user_error_set(error, NULL, 0, NULL, "out of memory");
             return false;
         }
-        texts[*count] = memcpy(copy, text, size);
-        if (!scenario_override_split(copy, &sets[(*count)++], error))
+        sets->texts[sets->count] = memcpy(copy, text, size);
+        if (!scenario_override_split(copy, &sets->sets[sets->count++], error))
             return false;
     }
     return true;
+}
+
+void scenario_sets_free(struct scenario_sets *sets)
+{
+    for (size_t k = 0; k < SETS_MAX; k++)
+        free(sets->texts[k]);
+}
+
+const char *database_path(const struct arguments *arguments)
+{
+    const char *path = argument_text(arguments, "db");
+    return path == NULL ? "tandem.db" : path;
 }
 
 static const struct pool *pool_of(const struct scenario *scenario, enum node_role role)
@@ -120,11 +130,9 @@ static int explain_run(const struct command_context *context, const struct argum
         user_error_set(error, NULL, 0, NULL, "--transfer: a prompt has 1 to %d tokens", REQUEST_TOKENS_MAX);
         return EXIT_USER;
     }
-    char *texts[SETS_MAX] = {NULL};
-    struct scenario_override sets[SETS_MAX];
-    size_t set_count = 0;
-    if (read_sets(arguments, texts, sets, &set_count, error)) {
-        struct scenario *scenario = scenario_load(operand(arguments, 0), sets, set_count, error);
+    struct scenario_sets sets;
+    if (scenario_sets_read(arguments, &sets, error)) {
+        struct scenario *scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error);
         if (scenario != NULL && tokens > 0)
             explain_plan(scenario, (uint32_t)tokens, &output, error);
         else if (scenario != NULL)
@@ -132,12 +140,11 @@ static int explain_run(const struct command_context *context, const struct argum
         if (scenario != NULL)
             scenario_free(scenario);
     }
-    for (size_t k = 0; k < SETS_MAX; k++)
-        free(texts[k]);
+    scenario_sets_free(&sets);
     return error->set ? EXIT_USER : EXIT_OK;
 }
 
-static const struct command command_explain = {
+const struct command command_explain = {
     .name = "explain",
     .operands = "SCENARIO",
     .operands_min = 1,
@@ -167,9 +174,8 @@ static divergence_function *const first_divergence = NULL;
 static int compare_run(const struct command_context *context, const struct arguments *arguments,
                        struct user_error *error)
 {
-    const char *path = argument_text(arguments, "db");
     struct output output = output_to(context->out, argument_text(arguments, "format"));
-    struct results *store = results_open(path == NULL ? "tandem.db" : path, RESULTS_READ, error);
+    struct results *store = results_open(database_path(arguments), RESULTS_READ, error);
     if (store == NULL)
         return EXIT_USER;
     int64_t a = results_run_lookup(store, operand(arguments, 0), error);
@@ -180,7 +186,7 @@ static int compare_run(const struct command_context *context, const struct argum
     return error->set ? EXIT_USER : EXIT_OK;
 }
 
-static const struct command command_compare = {
+const struct command command_compare = {
     .name = "compare",
     .operands = "A B",
     .operands_min = 2,
@@ -189,10 +195,4 @@ static const struct command command_compare = {
     .description = "A and B are a run's number, last, last~N (the Nth before the last), or SCENARIO/SEED.",
     .options = compare_options,
     .run = compare_run,
-};
-
-const struct command *const commands[] = {
-    &command_explain,
-    &command_compare,
-    NULL,
 };

@@ -5,7 +5,6 @@
 #include "host/workload.h"
 #include "sim/checkers.h"
 #include "sim/recorder.h"
-#include "sim/sim.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,9 +42,9 @@ struct run {
     void **memory; /* of the nodes, as allocated */
     uint64_t *pages_held_peak;
     uint64_t feeder;        /* generation of the call that feeds the next arrival */
-    uint64_t answering;     /* closed loop: requests that were drawn and arrive at this instant */
+    uint64_t answering;     /* closed loop: clients that send their next request at this instant */
     int64_t last_record_ns; /* of a record about a request */
-    bool rejected_early;    /* the row callback has seen enough */
+    bool seen_enough;       /* says the row callback */
     bool done;              /* every request has ended */
 };
 
@@ -135,7 +134,7 @@ static void on_row(void *self, const struct request_row *row, bool met)
 {
     struct run *run = self;
     if (run->options->row != NULL && !run->options->row(run->options->self, row, met)) {
-        run->rejected_early = true;
+        run->seen_enough = true;
         sim_stop(run->sim);
     }
     if (run->load->arrivals == ARRIVAL_CLOSED) {
@@ -225,7 +224,47 @@ static void make_node(struct run *run, uint32_t index)
     run->memory[index] = make(1, size + line);
     uintptr_t address = ((uintptr_t)run->memory[index] + line - 1) / line * line;
     run->nodes[index] = node_make(config, runtime, (void *)address, size);
-    sim_attach(run->sim, index, (struct participant){.handle = handle, .self = run->nodes[index]});
+    struct participant participant = {.handle = handle, .self = run->nodes[index]};
+    if (sim_alive(run->sim, index))
+        sim_attach(run->sim, index, participant);
+    else
+        sim_restart(run->sim, index, participant);
+}
+
+/* ---- Faults ----------------------------------------------------------------------------------------------------- */
+
+static void fault(struct sim *sim, void *self, uint64_t index)
+{
+    struct run *run = self;
+    const struct run_fault *fault = &run->options->faults[index];
+    switch (fault->kind) {
+    case FAULT_KILL:
+        if (sim_alive(sim, fault->node))
+            sim_kill(sim, fault->node);
+        break;
+    case FAULT_RESTART:
+        if (sim_alive(sim, fault->node))
+            break;
+        free(run->memory[fault->node]);
+        make_node(run, fault->node);
+        checkers_watch(run->checkers, fault->node, run->nodes[fault->node]);
+        break;
+    case FAULT_NIC_DOWN:
+    case FAULT_NIC_UP:
+        sim_nic(sim, fault->node, fault->rank, fault->kind == FAULT_NIC_UP);
+        break;
+    }
+}
+
+static void schedule_faults(struct run *run)
+{
+    for (uint32_t i = 0; i < run->options->fault_count; i++) {
+        CHECK(run->options->faults[i].node >= 1 && run->options->faults[i].node < run->deployment->node_count);
+        sim_call_at(run->sim, run->options->faults[i].at_ns,
+                    (struct sim_call){.run = fault, .self = run, .argument = i});
+    }
+    if (run->options->hooks != NULL)
+        sim_set_faults(run->sim, run->options->hooks);
 }
 
 static struct deployment_sizes sizes_of(const struct run *run)
@@ -333,7 +372,7 @@ static bool serve(struct run *run)
     int64_t until_ns = SILENCE_MAX_NS;
     while (!run->done) {
         enum sim_status status = sim_advance(run->sim, until_ns);
-        if (run->rejected_early) {
+        if (run->seen_enough) {
             run->result->status = RUN_STOPPED;
             return false;
         }
@@ -451,6 +490,7 @@ void sim_run(const struct scenario *scenario, const struct deployment_choice *ch
     if (set_up(&run, choice, seed)) {
         sim_start(run.sim);
         feed_next(&run);
+        schedule_faults(&run);
         bool served = serve(&run);
         int64_t end_ns = sim_now_ns(run.sim);
         if (served)

@@ -10,6 +10,7 @@
 #include "host/scenario.h"
 #include "host/trace_reader.h"
 #include "sim/cost/device_model.h"
+#include "sim/sim.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,6 +27,21 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
                      char *error, size_t error_size);
 void run_models_free(struct run_models *models);
 
+/* Something that goes wrong, or right again, at an instant. Node 0, the front, cannot be killed. */
+enum run_fault_kind {
+    FAULT_KILL = 1,
+    FAULT_RESTART = 2, /* a killed node comes back empty */
+    FAULT_NIC_DOWN = 3,
+    FAULT_NIC_UP = 4,
+};
+
+struct run_fault {
+    int64_t at_ns;
+    enum run_fault_kind kind;
+    uint32_t node;
+    uint32_t rank; /* of the NIC */
+};
+
 struct run_options {
     const struct load *load;           /* in place of the scenario's; NULL: the scenario's own */
     const struct trace_file *recorded; /* of a trace load, else NULL; must outlive the run */
@@ -33,6 +49,10 @@ struct run_options {
     uint64_t shuffle_seed;             /* perturbs the order of equal times; 0: none */
     bool plain;                        /* one step a launch, an event per layer: the slow form that must agree */
     uint32_t check_every;              /* invariants after every so many events of a node; 0: none but at the end */
+
+    const struct run_fault *faults; /* in any order; must outlive the run */
+    uint32_t fault_count;
+    const struct sim_faults *hooks; /* what happens to messages and writes; NULL: nothing */
 
     void *self;
     /* Any may be NULL. A row is called at the end of each request; false ends the run at once (RUN_STOPPED). */

@@ -1,10 +1,7 @@
 /* Set-up and loop. See sim.h for the order of events. */
 #include "sim/sim_internal.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void step_of_model(const void *model, const struct step_group *groups, uint32_t group_count,
                           struct step_time *time)

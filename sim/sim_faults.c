@@ -70,6 +70,7 @@ void sim_restart(struct sim *sim, uint32_t index, struct participant participant
     struct sim_node *node = &sim->nodes[index];
     CHECK(!node->alive);
     node->alive = true;
+    node->incarnation++; /* what was sent to it while it was dead is lost too */
     node->step_end_ns = -1;
     node->decode_end_ns = -1;
     node->participant = participant;

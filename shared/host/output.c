@@ -23,7 +23,7 @@ struct cell {
 struct column {
     char *key;
     char *heading;
-    bool right;
+    bool left; /* some cell is text */
 };
 
 struct table {
@@ -103,7 +103,7 @@ static struct cell *next_cell(struct table *table, enum cell_kind kind)
     CHECK(table->row_count > 0 && table->next < table->column_count);
     struct column *column = &table->columns[table->next];
     struct cell *cell = &table->cells[(table->row_count - 1) * table->column_count + table->next++];
-    column->right = column->right || kind == CELL_INTEGER || kind == CELL_FIXED;
+    column->left = column->left || kind == CELL_TEXT;
     cell->kind = kind;
     return cell;
 }
@@ -241,7 +241,7 @@ static void write_plain(FILE *file, const struct table *table)
         for (size_t c = 0; c < table->column_count; c++) {
             const char *text = r == 0 ? table->columns[c].heading
                                       : cell_text(&table->cells[(r - 1) * table->column_count + c], "-", number);
-            write_padded(file, text, widths[c], table->columns[c].right, c + 1 == table->column_count);
+            write_padded(file, text, widths[c], !table->columns[c].left, c + 1 == table->column_count);
         }
         fputc('\n', file);
     }
@@ -254,7 +254,7 @@ static void write_terminal(FILE *file, const struct table *table)
     scols_table_set_stream(layout, file);
     for (size_t c = 0; c < table->column_count; c++)
         must(scols_table_new_column(layout, table->columns[c].heading, 0,
-                                    table->columns[c].right ? SCOLS_FL_RIGHT : SCOLS_FL_WRAP));
+                                    table->columns[c].left ? SCOLS_FL_WRAP : SCOLS_FL_RIGHT));
     char number[CELL_TEXT_MAX];
     for (size_t r = 0; r < table->row_count; r++) {
         struct libscols_line *line = must(scols_table_new_line(layout, NULL));
@@ -320,7 +320,7 @@ static void write_markdown(FILE *file, const struct table *table)
             continue;
         fputc('|', file);
         for (size_t c = 0; c < table->column_count; c++)
-            fputs(table->columns[c].right ? "---:|" : "---|", file);
+            fputs(table->columns[c].left ? "---|" : "---:|", file);
         fputc('\n', file);
     }
 }

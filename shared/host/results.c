@@ -177,7 +177,7 @@ struct results *results_open(const char *path, enum results_mode mode, struct us
     struct stat status;
     bool opened = false;
     if (mode == RESULTS_READ && stat(path, &status) != 0)
-        user_error_set(error, path, 0, NULL, "no such results database: %s", strerror(errno));
+        user_error_set(error, path, 0, NULL, "no results database: %s", strerror(errno));
     else
         opened = (mode == RESULTS_READ || lock_take(store, error)) && open_database(store, mode, error);
     if (opened)

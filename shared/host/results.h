@@ -144,6 +144,15 @@ bool results_finding_add(struct results *store, const struct results_finding *fi
  * line's reference. The caller owns it. */
 json_t *results_findings_json(struct results *store, int64_t scenario, int64_t build, struct user_error *error);
 
+/* ---- Probes of the planner -------------------------------------------------------------------------------------- */
+
+/* Keeps one probe under its key, in place of what stood there. */
+bool results_probe_add(struct results *store, int64_t scenario, int64_t build, const char *candidate,
+                       uint64_t rate_micro_per_s, uint64_t seed, const json_t *measured, struct user_error *error);
+
+/* An array of {candidate, rate_micro_per_s, seed, measured}. The caller owns it. */
+json_t *results_probes_json(struct results *store, int64_t scenario, int64_t build, struct user_error *error);
+
 /* ---- Reading ---------------------------------------------------------------------------------------------------- */
 
 struct metric_summary {

@@ -8,14 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs a query to its end, handing each row to `take`. `name` is bound where it is not NULL, otherwise `run`. */
-static bool each_row(struct results *store, const char *sql, int64_t run,
+/* Runs a query to its end, handing each row to `take`. Its parameters are `number` and, where it has a second, `text`.
+ */
+static bool each_row(struct results *store, const char *sql, int64_t number, const char *text,
                      bool (*take)(sqlite3_stmt *row, void *context), void *context, struct user_error *error)
 {
     sqlite3_stmt *statement = results_prepare(store, sql, error);
     if (statement == NULL)
         return false;
-    sqlite3_bind_int64(statement, 1, run);
+    sqlite3_bind_int64(statement, 1, number);
+    if (text != NULL)
+        sqlite3_bind_text(statement, 2, text, -1, SQLITE_TRANSIENT);
     int code = sqlite3_step(statement);
     while (code == SQLITE_ROW && take(statement, context))
         code = sqlite3_step(statement);
@@ -73,37 +76,20 @@ static bool take_run(sqlite3_stmt *row, void *context)
     return true;
 }
 
-static struct metric_summary *metric_of(struct run_report *report, const char *name)
-{
-    if (strcmp(name, "ttft") == 0)
-        return &report->ttft;
-    if (strcmp(name, "tpot") == 0)
-        return &report->tpot;
-    if (strcmp(name, "e2e") == 0)
-        return &report->e2e;
-    if (strcmp(name, "itl") == 0)
-        return &report->itl;
-    for (int span = 0; span < SPAN_COUNT; span++)
-        if (strcmp(name, span_names[span]) == 0)
-            return &report->spans[span];
-    CHECK(name == NULL); /* a metric of a view that no report knows */
-    return NULL;
-}
-
 static bool take_mean(sqlite3_stmt *row, void *context)
 {
-    struct metric_summary *metric = metric_of(context, (const char *)sqlite3_column_text(row, 0));
-    metric->count = column_count(row, 1);
-    metric->mean_ns = sqlite3_column_int64(row, 2);
-    metric->max_ns = sqlite3_column_int64(row, 3);
+    struct metric_summary *metric = context;
+    metric->count = column_count(row, 0);
+    metric->mean_ns = sqlite3_column_int64(row, 1);
+    metric->max_ns = sqlite3_column_int64(row, 2);
     return true;
 }
 
 static bool take_percentile(sqlite3_stmt *row, void *context)
 {
-    struct metric_summary *metric = metric_of(context, (const char *)sqlite3_column_text(row, 0));
-    int64_t value = sqlite3_column_int64(row, 2);
-    switch (sqlite3_column_int(row, 1)) {
+    struct metric_summary *metric = context;
+    int64_t value = sqlite3_column_int64(row, 1);
+    switch (sqlite3_column_int(row, 0)) {
     case 50:
         metric->p50_ns = value;
         break;
@@ -144,22 +130,27 @@ static bool take_instance(sqlite3_stmt *row, void *context)
     return true;
 }
 
+/* One metric a query: what SQLite sorts is freed at a query's end, and a view of many metrics keeps all of it. */
+static bool read_metric(struct results *store, int64_t run, const char *views, const char *name,
+                        struct metric_summary *metric, struct user_error *error)
+{
+    char sql[160];
+    snprintf(sql, sizeof sql, "SELECT count, mean_ns, max_ns FROM run_%s_mean WHERE run_id = ? AND metric = ?", views);
+    if (!each_row(store, sql, run, name, take_mean, metric, error))
+        return false;
+    snprintf(sql, sizeof sql, "SELECT percentile, value_ns FROM run_%s_percentile WHERE run_id = ? AND metric = ?",
+             views);
+    return metric->count == 0 || each_row(store, sql, run, name, take_percentile, metric, error);
+}
+
 static bool read_metrics(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
 {
-    static const char *const means[] = {
-        "SELECT metric, count, mean_ns, max_ns FROM run_latency_mean WHERE run_id = ? AND count > 0",
-        "SELECT metric, count, mean_ns, max_ns FROM run_span_mean WHERE run_id = ? AND count > 0",
-        "SELECT 'itl', count, mean_ns, max_ns FROM run_itl_mean WHERE run_id = ?",
-    };
-    static const char *const percentiles[] = {
-        "SELECT metric, percentile, value_ns FROM run_latency_percentile WHERE run_id = ?",
-        "SELECT metric, percentile, value_ns FROM run_span_percentile WHERE run_id = ?",
-        "SELECT 'itl', percentile, value_ns FROM run_itl_percentile WHERE run_id = ?",
-    };
-    bool good = true;
-    for (int k = 0; k < 3; k++)
-        good = good && each_row(store, means[k], run, take_mean, report, error) &&
-               each_row(store, percentiles[k], run, take_percentile, report, error);
+    bool good = read_metric(store, run, "latency", "ttft", &report->ttft, error) &&
+                read_metric(store, run, "latency", "tpot", &report->tpot, error) &&
+                read_metric(store, run, "latency", "e2e", &report->e2e, error) &&
+                read_metric(store, run, "itl", "itl", &report->itl, error);
+    for (int span = 0; span < SPAN_COUNT; span++)
+        good = good && read_metric(store, run, "span", span_names[span], &report->spans[span], error);
     return good;
 }
 
@@ -171,7 +162,7 @@ bool results_run_read(struct results *store, int64_t run, struct run_report *rep
                          " trace_hash, event_count, final_draw, arrived, completed, rejected, failed, aborted,"
                          " prompt_tokens, output_tokens, duration_ns, served"
                          " FROM complete_run JOIN run_rate USING (run_id) WHERE run_id = ?",
-                         run, take_run, report, error);
+                         run, NULL, take_run, report, error);
     if (good && report->run == 0) {
         user_error_set(error, store->path, 0, NULL, "holds no run %" PRId64, run);
         good = false;
@@ -181,7 +172,7 @@ bool results_run_read(struct results *store, int64_t run, struct run_report *rep
                     "SELECT name, role, ranks, requests, utilization_permille, kv_used_peak_permille,"
                     " compute_bound_permille, bandwidth_bound_permille, communication_bound_permille,"
                     " overhead_bound_permille, preemptions, nic_bytes FROM run_instance WHERE run_id = ? ORDER BY node",
-                    run, take_instance, report, error);
+                    run, NULL, take_instance, report, error);
     if (!good)
         run_report_free(report);
     return good;
@@ -285,7 +276,7 @@ json_t *results_findings_json(struct results *store, int64_t scenario, int64_t b
              " WHERE scenario_id = ? AND build_id = %" PRId64 " ORDER BY finding_id",
              build);
     json_t *findings = json_array();
-    if (each_row(store, sql, scenario, take_finding, findings, error))
+    if (each_row(store, sql, scenario, NULL, take_finding, findings, error))
         return findings;
     json_decref(findings);
     return NULL;
@@ -317,7 +308,7 @@ static int64_t lookup_last(struct results *store, int64_t back, struct user_erro
 {
     int64_t run = 0;
     if (each_row(store, "SELECT run_id FROM complete_run WHERE kind <> 'probe' ORDER BY recency DESC LIMIT 1 OFFSET ?",
-                 back, take_id, &run, error) &&
+                 back, NULL, take_id, &run, error) &&
         run == 0)
         user_error_set(error, store->path, 0, NULL, "holds no run last~%" PRId64 ": fewer runs are stored", back);
     return run;
@@ -327,8 +318,10 @@ static int64_t lookup_id(struct results *store, int64_t id, struct user_error *e
 {
     int64_t run = 0;
     int64_t newest = 0;
-    if (each_row(store, "SELECT run_id FROM complete_run WHERE run_id = ?", id, take_id, &run, error) && run == 0 &&
-        each_row(store, "SELECT coalesce(max(run_id), 0) FROM complete_run WHERE ?1 = ?1", id, take_id, &newest, error))
+    if (each_row(store, "SELECT run_id FROM complete_run WHERE run_id = ?", id, NULL, take_id, &run, error) &&
+        run == 0 &&
+        each_row(store, "SELECT coalesce(max(run_id), 0) FROM complete_run WHERE ?1 = ?1", id, NULL, take_id, &newest,
+                 error))
         user_error_set(error, store->path, 0, NULL, "holds no run %" PRId64 "; the newest is %" PRId64, id, newest);
     return run;
 }
@@ -353,8 +346,8 @@ static void explain_name(struct results *store, const char *name, int64_t seed, 
     struct names *names = calloc(1, sizeof *names);
     if (names == NULL)
         return;
-    if (each_row(store, "SELECT DISTINCT scenario FROM complete_run WHERE ?1 = ?1 ORDER BY scenario", 0, take_name,
-                 names, error)) {
+    if (each_row(store, "SELECT DISTINCT scenario FROM complete_run WHERE ?1 = ?1 ORDER BY scenario", 0, NULL,
+                 take_name, names, error)) {
         const char *known[NAMES_MAX];
         bool exact = false;
         for (size_t k = 0; k < names->count; k++) {

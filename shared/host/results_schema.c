@@ -10,23 +10,21 @@
  * A percentile p of n values is the nearest rank: the value at place ceil(n * p / 100) in ascending order. Means are
  * rounded down to a nanosecond. Integers throughout, so that a report does not depend on the order of a sum.
  *
- * The percentile views have one row a percentile and no aggregate: only so does SQLite move `run_id = ?` down through
- * the window functions into a search by primary key.
+ * The percentile views have one row a percentile and no aggregate above the window function: only so does SQLite move
+ * `run_id = ?` down into a search by primary key.
  */
 #include "host/results_internal.h"
 
 /* ---- Version 1 -------------------------------------------------------------------------------------------------- */
 
-#define PERCENTILES "(SELECT 50 AS percentile UNION ALL SELECT 90 UNION ALL SELECT 95 UNION ALL SELECT 99)"
-
-/* The percentiles of column COLUMN of request_latency, as metric NAME. */
-#define LATENCY_PERCENTILES(name, column)                                                                              \
-    "SELECT run_id, '" name "' AS metric, percentile, " column " AS value_ns FROM ("                                   \
-    "SELECT run_id, " column ", row_number() OVER by_value AS place,"                                                  \
-    " count(*) OVER (by_value ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS n"                          \
-    " FROM request_latency WHERE " column " IS NOT NULL"                                                               \
-    " WINDOW by_value AS (PARTITION BY run_id ORDER BY " column "))"                                                   \
-    " CROSS JOIN " PERCENTILES " WHERE place = (n * percentile + 99) / 100"
+/* The percentiles of column COLUMN of request_latency, as metric NAME, over COUNT of run_counted values. The sorted
+ * rows come first in the join, so that they stream past the few wanted places and are never kept. */
+#define LATENCY_PERCENTILES(name, column, count)                                                                       \
+    "SELECT sorted.run_id AS run_id, '" name "' AS metric, percentile, " column " AS value_ns FROM ("                  \
+    "SELECT run_id, " column ", row_number() OVER (PARTITION BY run_id ORDER BY " column ") AS place"                  \
+    " FROM request_latency WHERE " column " IS NOT NULL) AS sorted CROSS JOIN run_counted AS counted"                  \
+    " CROSS JOIN reported_percentile WHERE counted.run_id = sorted.run_id"                                             \
+    " AND place = (" count " * percentile + 99) / 100"
 
 /* floor(sum(VALUE) / COUNT) in two parts: the sum of a million queueing times of hours leaves 64 bits. */
 #define MEAN_NS(value, count)                                                                                          \
@@ -252,11 +250,18 @@ static const char *const version_1[] = {
     "  finished_ns - first_token_ns AS decode_ns\n"
     "FROM request WHERE outcome = 1 AND warmup = 0",
 
+    "CREATE VIEW run_counted AS\n"
+    "SELECT run_id, count(*) AS requests, count(tpot_ns) AS with_tpot FROM request_latency GROUP BY run_id",
+
+    "CREATE VIEW reported_percentile AS\n"
+    "SELECT 50 AS percentile UNION ALL SELECT 90 UNION ALL SELECT 95 UNION ALL SELECT 99",
+
     "CREATE VIEW run_latency_mean AS " LATENCY_MEAN("ttft", "ttft_ns") UNION_ALL LATENCY_MEAN("tpot", "tpot_ns")
         UNION_ALL LATENCY_MEAN("e2e", "e2e_ns"),
 
-    "CREATE VIEW run_latency_percentile AS " LATENCY_PERCENTILES("ttft", "ttft_ns")
-        UNION_ALL LATENCY_PERCENTILES("tpot", "tpot_ns") UNION_ALL LATENCY_PERCENTILES("e2e", "e2e_ns"),
+    "CREATE VIEW run_latency_percentile AS " LATENCY_PERCENTILES("ttft", "ttft_ns", "requests")
+        UNION_ALL LATENCY_PERCENTILES("tpot", "tpot_ns", "with_tpot")
+            UNION_ALL LATENCY_PERCENTILES("e2e", "e2e_ns", "requests"),
 
     "CREATE VIEW run_span_mean AS " LATENCY_MEAN("route", "route_ns")
         UNION_ALL LATENCY_MEAN("admission_wait", "admission_wait_ns")
@@ -266,14 +271,14 @@ static const char *const version_1[] = {
                         UNION_ALL LATENCY_MEAN("first_decode", "first_decode_ns")
                             UNION_ALL LATENCY_MEAN("decode", "decode_ns"),
 
-    "CREATE VIEW run_span_percentile AS " LATENCY_PERCENTILES("route", "route_ns")
-        UNION_ALL LATENCY_PERCENTILES("admission_wait", "admission_wait_ns")
-            UNION_ALL LATENCY_PERCENTILES("prefill_queue", "prefill_queue_ns")
-                UNION_ALL LATENCY_PERCENTILES("prefill", "prefill_ns")
-                    UNION_ALL LATENCY_PERCENTILES("exposed_transfer", "exposed_transfer_ns")
-                        UNION_ALL LATENCY_PERCENTILES("decode_queue", "decode_queue_ns")
-                            UNION_ALL LATENCY_PERCENTILES("first_decode", "first_decode_ns")
-                                UNION_ALL LATENCY_PERCENTILES("decode", "decode_ns"),
+    "CREATE VIEW run_span_percentile AS " LATENCY_PERCENTILES("route", "route_ns", "requests")
+        UNION_ALL LATENCY_PERCENTILES("admission_wait", "admission_wait_ns", "requests")
+            UNION_ALL LATENCY_PERCENTILES("prefill_queue", "prefill_queue_ns", "requests")
+                UNION_ALL LATENCY_PERCENTILES("prefill", "prefill_ns", "requests")
+                    UNION_ALL LATENCY_PERCENTILES("exposed_transfer", "exposed_transfer_ns", "requests")
+                        UNION_ALL LATENCY_PERCENTILES("decode_queue", "decode_queue_ns", "requests")
+                            UNION_ALL LATENCY_PERCENTILES("first_decode", "first_decode_ns", "requests")
+                                UNION_ALL LATENCY_PERCENTILES("decode", "decode_ns", "requests"),
 
     "CREATE VIEW itl_bucket AS\n"
     "SELECT run_id, bucket, tokens,\n"
@@ -282,16 +287,16 @@ static const char *const version_1[] = {
     "FROM itl_histogram",
 
     "CREATE VIEW run_itl_mean AS\n"
-    "SELECT run_id, sum(tokens) AS count,\n"
+    "SELECT run_id, 'itl' AS metric, sum(tokens) AS count,\n"
     "  " MEAN_NS("(tokens * ((lower_ns + upper_ns) / 2))", "sum(tokens)") " AS mean_ns, max(upper_ns) AS max_ns\n"
                                                                           "FROM itl_bucket GROUP BY run_id",
 
     "CREATE VIEW run_itl_percentile AS\n"
-    "SELECT run_id, percentile, upper_ns AS value_ns FROM (\n"
+    "SELECT run_id, 'itl' AS metric, percentile, upper_ns AS value_ns FROM (\n"
     "  SELECT run_id, upper_ns, tokens, sum(tokens) OVER (PARTITION BY run_id ORDER BY bucket) AS place,\n"
     "    sum(tokens) OVER (PARTITION BY run_id) AS n\n"
     "  FROM itl_bucket)\n"
-    "CROSS JOIN " PERCENTILES "\n"
+    "CROSS JOIN reported_percentile\n"
     "WHERE place >= (n * percentile + 99) / 100 AND place - tokens < (n * percentile + 99) / 100",
 
     "CREATE VIEW run_rate AS\n"
@@ -322,8 +327,27 @@ static const char *const version_1[] = {
     NULL,
 };
 
+/* ---- Version 2: probes of the planner's search ------------------------------------------------------------------- */
+
+static const char *const version_2[] = {
+    /* A probe is a function of its key, like a run; it is kept so that an interrupted search goes on where it was.
+     * `measured` is the planner's own record: integers by name. */
+    "CREATE TABLE probe (\n"
+    "  scenario_id INTEGER NOT NULL REFERENCES scenario (id),\n"
+    "  build_id INTEGER NOT NULL REFERENCES build (id),\n"
+    "  candidate TEXT NOT NULL,\n"
+    "  rate_micro_per_s INTEGER NOT NULL CHECK (rate_micro_per_s > 0),\n"
+    "  seed INTEGER NOT NULL,\n"
+    "  measured TEXT NOT NULL CHECK (json_valid(measured)),\n"
+    "  PRIMARY KEY (scenario_id, build_id, candidate, rate_micro_per_s, seed)\n"
+    ") STRICT, WITHOUT ROWID",
+
+    NULL,
+};
+
 const struct results_migration results_migrations[] = {
     {version_1},
+    {version_2},
 };
 const uint32_t results_migration_count = sizeof results_migrations / sizeof *results_migrations;
 

@@ -89,7 +89,7 @@ const char *nearest_name(const char *name, const char *const *known, size_t coun
         if (known_length > NAME_LENGTH_MAX)
             continue;
         size_t longer = length > known_length ? length : known_length;
-        size_t limit = (longer + 2) / 3;
+        size_t limit = longer < 3 ? 1 : longer / 3;
         size_t d = distance(name, length, known[k], known_length);
         if (d <= limit && (nearest == NULL || d < nearest_distance)) {
             nearest = known[k];

@@ -29,7 +29,7 @@ void user_error_set(struct user_error *error, const char *file, int line, const 
 
 /* The known name that `name` was most likely meant to be: the fewest insertions, deletions, substitutions and swaps of
  * neighbours, upper case counting as lower case, the first of equals. NULL where nothing is near: more than a third of
- * the longer name would have to change. */
+ * the longer name, and more than one letter, would have to change. */
 const char *nearest_name(const char *name, const char *const *known, size_t count);
 
 #endif

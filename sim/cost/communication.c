@@ -9,9 +9,10 @@
 #define DEEPEP_HIDDEN 7168.0
 #define DEEPEP_ACTIVE 8.0
 
-/* A peer-to-peer copy inside a node: latency of aiconfigurator@095f58a's system descriptions (p2p latency 10 us is for
- * ranks across nodes; half of it inside one). */
-#define NVLINK_HOP_NS 5000.0
+/* A copy between two GPUs of a node: 9 us for 0.46 MB, 70 us for 22.9 MB, 181 us for 62.3 MB on a DGX H100, which is
+ * 8 us and 0.78 of NVLink's rate: microsoft/vidur@7d47513 (MIT), h100_dgx send_recv. */
+#define NVLINK_HOP_NS 8000.0
+#define NVLINK_HOP_RATE 0.78
 
 struct operator_time all_reduce_time(const struct device *device, double ranks, double elements)
 {
@@ -37,10 +38,9 @@ struct operator_time all_to_all_time(const struct device *device, double ranks, 
     uint32_t size = nodes <= 1.0 ? 0 : nodes <= 2.0 ? 1 : nodes <= 4.0 ? 2 : 3;
     const struct latency_curve *curve = device->tables->deepep[size];
     double floor = (double)curve->values[0];
-    double blackwell =
+    double nvlink =
         device->tables->fp4_flops > 0 ? DEEPEP_BLACKWELL_NVLINK_BYTES_PER_NS : DEEPEP_HOPPER_NVLINK_BYTES_PER_NS;
-    double rate =
-        size == 0 ? blackwell / device->nvlink_bytes_per_ns : DEEPEP_NIC_BYTES_PER_NS / device->nic_bytes_per_ns;
+    double rate = size == 0 ? nvlink / device->nvlink_bytes_per_ns : DEEPEP_NIC_BYTES_PER_NS / device->nic_bytes_per_ns;
     double bytes = hidden * active / (DEEPEP_HIDDEN * DEEPEP_ACTIVE);
     double measured = latency_curve_ns(curve, tokens < 1.0 ? 1.0 : tokens);
     return (struct operator_time){
@@ -55,7 +55,7 @@ struct operator_time stage_hop_time(const struct device *device, double tokens, 
                                     bool inside_node)
 {
     double bytes = tokens * bytes_per_token;
-    double ns = inside_node ? NVLINK_HOP_NS + bytes / device->nvlink_bytes_per_ns
+    double ns = inside_node ? NVLINK_HOP_NS + bytes / (device->nvlink_bytes_per_ns * NVLINK_HOP_RATE)
                             : device->nic_base_ns + bytes / device->nic_bytes_per_ns;
     return (struct operator_time){
         .ns = ns,

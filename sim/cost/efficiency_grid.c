@@ -42,7 +42,7 @@ double grid_efficiency(const struct efficiency_grid *grid, double x, double y, d
     uint32_t node[3];
     double fraction[3];
     for (uint32_t a = 0; a < 3; a++)
-        node[a] = axis_locate(&grid->axes[a], at[a], &fraction[a]);
+        node[a] = axis_locate(grid->axes[a], at[a], &fraction[a]);
     double sum = 0.0;
     for (uint32_t corner = 0; corner < 8; corner++) {
         double weight = 1.0;
@@ -50,7 +50,7 @@ double grid_efficiency(const struct efficiency_grid *grid, double x, double y, d
         for (uint32_t a = 0; a < 3; a++) {
             uint32_t up = corner >> a & 1;
             weight *= up ? fraction[a] : 1.0 - fraction[a];
-            index = index * grid->axes[a].count + node[a] + (grid->axes[a].count > 1 ? up : 0);
+            index = index * grid->axes[a]->count + node[a] + (grid->axes[a]->count > 1 ? up : 0);
         }
         if (weight > 0.0)
             sum += weight * (double)grid->values[index];

@@ -9,9 +9,11 @@
 
 #include <stdint.h>
 
+#define GRID_NODES_MAX 12
+
 struct grid_axis {
-    const int8_t *nodes; /* log2 of the node values, ascending */
-    uint32_t count;      /* 1: the efficiency does not depend on this axis */
+    uint32_t count;               /* 1: the efficiency does not depend on this axis */
+    int8_t nodes[GRID_NODES_MAX]; /* log2 of the node values, ascending */
 };
 
 /* time = launch + ideal / efficiency, where ideal is the roofline's bound for the shape. An efficiency may exceed 1
@@ -19,7 +21,7 @@ struct grid_axis {
 struct efficiency_grid {
     const char *source; /* measured table, for people */
     uint32_t launch_ns;
-    struct grid_axis axes[3];
+    const struct grid_axis *axes[3];
     const uint16_t *values; /* in units of 1e-4; the last axis runs fastest */
 };
 

@@ -14,7 +14,9 @@
 
 #define FORMATS (FORMAT_FP4 + 1) /* arrays indexed by enum number_format */
 #define KV_FORMATS 2             /* bf16, fp8 */
-#define DEEPEP_SIZES 4           /* 1, 2, 4 and 8 nodes of 8 GPUs */
+#define ALL_REDUCE_SIZES 23      /* 2^7 ... 2^29 elements of bf16 */
+#define DEEPEP_SIZES 9           /* 1, 4, 16, ... 2^16 tokens a rank */
+#define DEEPEP_SCALES 4          /* 1, 2, 4 and 8 nodes of 8 GPUs */
 
 /* Prefill attention: launch + (pairs * pair + tokens * token) * operations per pair / bf16 rate. The second term is
  * what short sequences waste; both grow with the work, so a longer step never gets shorter. */
@@ -39,9 +41,22 @@ struct gpu_tables {
     const struct efficiency_grid *mla_decode[KV_FORMATS];       /* over sequences, length, heads per rank */
     const struct prefill_fit *prefill_attention[KV_FORMATS];
     const struct prefill_fit *mla_prefill[KV_FORMATS];
-    const struct latency_curve *all_reduce[3];        /* 2, 4, 8 ranks; over elements of bf16 */
-    const struct latency_curve *deepep[DEEPEP_SIZES]; /* dispatch + combine; over tokens per rank, 7168 wide, top 8 */
+    const struct latency_curve *all_reduce[3];         /* 2, 4, 8 ranks; over elements of bf16 */
+    const struct latency_curve *deepep[DEEPEP_SCALES]; /* dispatch + combine; over tokens per rank, 7168 wide, top 8 */
 };
+
+extern const struct gpu_tables gpu_a100;
+extern const struct gpu_tables gpu_b200;
+extern const struct gpu_tables gpu_h100;
+extern const struct gpu_tables gpu_h200;
+
+extern const struct grid_axis axis_gemm_m, axis_gemm_n, axis_gemm_k;
+extern const struct grid_axis axis_moe_rows, axis_moe_width, axis_moe_experts;
+extern const struct grid_axis axis_decode_heads, axis_decode_length;
+extern const struct grid_axis axis_mla_sequences, axis_mla_length, axis_mla_heads;
+extern const struct grid_axis axis_any;
+
+extern const struct latency_curve deepep_hopper_1, deepep_hopper_2, deepep_hopper_4, deepep_hopper_8;
 
 /* NULL when nothing was measured on a GPU of that name. */
 const struct gpu_tables *gpu_tables_find(const char *gpu);

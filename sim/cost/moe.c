@@ -25,10 +25,11 @@ struct operator_time moe_time(const struct device *device, double tokens, const 
     const struct efficiency_grid *grid = device->moe[format];
     double experts_local = shape->experts / shape->expert_ranks;
     double rows = tokens * shape->active / shape->expert_ranks * expert_imbalance(shape->expert_ranks);
-    double weights = 3.0 * shape->hidden * shape->width * device->weight_bytes[format];
     double touched = distinct_experts(shape->experts, shape->active, tokens) / shape->expert_ranks;
-    double memory = touched * weights / device->bytes_per_ns;
-    double compute = 6.0 * rows * shape->hidden * shape->width / device->flops_per_ns[format];
+    double weights = 3.0 * shape->hidden * (touched * shape->width + shape->shared_width);
+    double memory = weights * device->weight_bytes[format] / device->bytes_per_ns;
+    double products = rows * shape->width + tokens / shape->groups * shape->shared_width;
+    double compute = 6.0 * shape->hidden * products / device->flops_per_ns[format];
     double shuffle = 6.0 * rows * shape->hidden / device->bytes_per_ns; /* gathered, and scattered back in bf16 */
     double ideal = (compute > memory ? compute : memory) + shuffle;
     double efficiency = grid_efficiency(grid, tokens * shape->active / shape->experts, shape->width, experts_local);

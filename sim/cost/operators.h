@@ -42,13 +42,16 @@ struct operator_time gemm_time(const struct device *device, double m, double n, 
 struct operator_time elementwise_time(const struct device *device, double tokens, double bytes_per_token,
                                       double kernels);
 
-/* The routed experts of one layer on the busiest rank. */
+/* The experts of one layer on the busiest rank. Shared experts are computed with the routed ones: SGLang fuses them as
+ * one more expert that every token chooses, TensorRT-LLM and vLLM run them on a second stream. */
 struct moe_shape {
     double hidden;
     double width; /* expert_intermediate of one rank */
     double experts;
     double active;
     double expert_ranks;
+    double shared_width; /* of one rank; 0: no shared experts */
+    double groups;       /* attention groups whose tokens the routed experts see; a shared one sees its own group's */
     enum number_format format;
 };
 struct operator_time moe_time(const struct device *device, double tokens, const struct moe_shape *shape);

@@ -54,12 +54,16 @@ struct token_curve {
     int64_t ns[TOKEN_CURVE_KNOTS];
 };
 
+/* Between low at the knot and high at the next one; they do not decrease. */
+static inline int64_t knot_between(const struct knot_position *at, int64_t low, int64_t high)
+{
+    return low + (int64_t)(uint64_t)((uint128)(uint64_t)(high - low) * at->above >> at->shift);
+}
+
 static inline int64_t token_curve_ns(const struct token_curve *curve, uint64_t tokens)
 {
     struct knot_position at = knot_locate(tokens, TOKEN_CURVE_BITS, TOKEN_CURVE_OCTAVE_LAST);
-    int64_t low = curve->ns[at.index];
-    int64_t high = curve->ns[at.index + 1];
-    return low + (int64_t)(mul_div_floor_u64((uint64_t)(high - low), at.above, UINT64_C(1) << at.shift));
+    return knot_between(&at, curve->ns[at.index], curve->ns[at.index + 1]);
 }
 
 #endif

@@ -374,6 +374,8 @@ static void forget_done(struct network *network, uint32_t id)
         if (network->done[i].flow != id)
             network->done[kept++] = network->done[i];
     network->done_count = kept;
+    if (network->done_first == network->done_count)
+        network->done_first = network->done_count = 0;
 }
 
 void network_kill(struct network *network, int64_t now_ns, uint32_t id)

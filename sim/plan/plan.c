@@ -11,6 +11,7 @@
 
 /* Candidates searched together. Fixed, so that what is left out does not depend on the machine. */
 #define WAVE 4
+#define WAVE_MAX 64 /* colocated candidates are one wave */
 
 /* Bounds leave out queueing, but a batch at its mean context or a step filled to the brim may do a little better than
  * computed: a candidate is left out only when its bound, with this on top, does not reach the best. */
@@ -18,34 +19,85 @@
 
 #define DEMAND_SAMPLE 1000
 
-struct wave {
+/* A candidate whose first seed ends this far below the best is not given the others. */
+#define SEED_SLACK_PERMILLE 100
+
+/* Jobs of one round: (candidate, seed) pairs. */
+struct round {
     struct plan *plan;
-    uint32_t first;
-    uint32_t seeds;
+    uint32_t count;
+    struct {
+        uint32_t item;
+        uint32_t seed;
+    } jobs[WAVE_MAX * PLAN_SEEDS_MAX];
 };
 
-static void wave_job(void *context, uint32_t job)
+static void add_job(struct round *round, uint32_t item, uint32_t seed)
 {
-    struct wave *wave = context;
-    struct plan_candidate *item = &wave->plan->result->items[wave->first + job / wave->seeds];
-    plan_search_seed(wave->plan, item, job % wave->seeds);
-    progress_add(wave->plan->options->progress, 1);
+    CHECK(round->count < sizeof round->jobs / sizeof *round->jobs);
+    round->jobs[round->count].item = item;
+    round->jobs[round->count++].seed = seed;
 }
 
-/* Searches candidates [first, first + count). False when interrupted or failed; complete ones are concluded all the
- * same. */
+static void round_job(void *context, uint32_t job)
+{
+    struct round *round = context;
+    plan_search_seed(round->plan, &round->plan->result->items[round->jobs[job].item], round->jobs[job].seed);
+    progress_add(round->plan->options->progress, 1);
+}
+
+static bool run_round(struct round *round)
+{
+    struct plan *plan = round->plan;
+    plan->jobs += round->count;
+    progress_total(plan->options->progress, plan->jobs);
+    bool whole = workers_run(plan->options->threads, round->count, round_job, round);
+    for (uint32_t i = 0; i < round->count; i++)
+        whole &= plan->result->items[round->jobs[i].item].seed_done[round->jobs[i].seed];
+    return whole;
+}
+
+static uint64_t with_slack(uint64_t rate, uint32_t permille)
+{
+    return rate + rate / 1000 * permille;
+}
+
+/* Whether a candidate's first seed came near enough to the best of its kind, this wave included, to deserve the others. */
+static bool deserves_seeds(const struct plan *plan, const struct plan_candidate *item)
+{
+    for (uint32_t i = 0; i < plan->result->count; i++) {
+        const struct plan_candidate *other = &plan->result->items[i];
+        uint64_t rate = other->searched ? other->rate_micro_per_s : other->seed_micro_per_s[0];
+        if (other->candidate.mixed == item->candidate.mixed && other->seed_done[0] && rate > 0 &&
+            plan_better(rate, &other->candidate, with_slack(item->seed_micro_per_s[0], SEED_SLACK_PERMILLE),
+                        &item->candidate))
+            return false;
+    }
+    return item->seed_micro_per_s[0] > 0;
+}
+
+/* Searches candidates [first, first + count): the first seed of each, then the others of those that are in the running.
+ * False when interrupted or failed; what is complete is concluded all the same. */
 static bool search_wave(struct plan *plan, uint32_t first, uint32_t count)
 {
-    struct wave wave = {.plan = plan, .first = first, .seeds = plan->scenario->plan.seeds};
-    bool whole = workers_run(plan->options->threads, count * wave.seeds, wave_job, &wave);
+    struct round round = {.plan = plan};
+    bool serve = plan->scenario->plan.goal == PLAN_SERVE_RATE;
+    for (uint32_t i = first; i < first + count; i++)
+        add_job(&round, i, 0);
+    bool whole = run_round(&round);
+    round.count = 0;
+    for (uint32_t i = first; i < first + count && whole; i++)
+        if (serve || deserves_seeds(plan, &plan->result->items[i]))
+            for (uint32_t seed = 1; seed < plan->scenario->plan.seeds; seed++)
+                add_job(&round, i, seed);
+    if (whole && round.count > 0)
+        whole = run_round(&round);
     for (uint32_t i = first; i < first + count; i++) {
         struct plan_candidate *item = &plan->result->items[i];
-        bool done = true;
-        for (uint32_t s = 0; s < wave.seeds; s++)
-            done &= item->seed_done[s];
-        if (done)
+        while (item->seeds < plan->scenario->plan.seeds && item->seed_done[item->seeds])
+            item->seeds++;
+        if (item->seeds == plan->scenario->plan.seeds || (item->seeds == 1 && whole))
             plan_conclude(plan, item);
-        whole &= done;
     }
     return whole;
 }
@@ -78,7 +130,7 @@ static bool may_win(const struct plan *plan, const struct plan_candidate *item, 
     const struct candidate *candidate = &item->candidate;
     if (candidate->refusal[0] != '\0' || candidate->bound_micro_per_s == 0)
         return false;
-    uint64_t promise = candidate->bound_micro_per_s + candidate->bound_micro_per_s / 1000 * BOUND_SLACK_PERMILLE;
+    uint64_t promise = with_slack(candidate->bound_micro_per_s, BOUND_SLACK_PERMILLE);
     if (plan->scenario->plan.goal == PLAN_SERVE_RATE) {
         if (promise < plan->scenario->plan.rate_micro_per_s)
             return false;
@@ -98,22 +150,20 @@ static const struct plan_candidate *best_so_far(const struct plan *plan, uint32_
         if (plan->scenario->plan.goal == PLAN_SERVE_RATE &&
             item->rate_low_micro_per_s < plan->scenario->plan.rate_micro_per_s)
             continue;
-        if (best == NULL ||
-            plan_better(item->rate_micro_per_s, &item->candidate, best->rate_micro_per_s, &best->candidate))
+        if (best == NULL || plan_better(item->rate_micro_per_s, &item->candidate, best->rate_micro_per_s,
+                                        &best->candidate))
             best = item;
     }
     return best;
 }
 
-/* Moves the next candidate worth a search to the end of the searched ones; those passed over are pruned. */
+/* Moves the next candidate worth a search to the end of the searched ones. */
 static bool bring_next(struct plan *plan, uint32_t position, const struct plan_candidate *best)
 {
     struct plan_result *result = plan->result;
     for (uint32_t i = position; i < result->count; i++) {
-        if (!may_win(plan, &result->items[i], best)) {
-            result->items[i].pruned = true;
+        if (!may_win(plan, &result->items[i], best))
             continue;
-        }
         struct plan_candidate chosen = result->items[i];
         memmove(&result->items[position + 1], &result->items[position], (i - position) * sizeof chosen);
         result->items[position] = chosen;
@@ -140,7 +190,6 @@ static bool search_disaggregated(struct plan *plan)
             count++;
         if (count == 0)
             return true;
-        progress_total(plan->options->progress, (uint64_t)(position + count) * plan->scenario->plan.seeds);
         if (!search_wave(plan, position, count))
             return false;
         position += count;
@@ -153,27 +202,43 @@ static bool search_colocated(struct plan *plan)
     if (!plan->scenario->plan.compare_mixed)
         return true;
     const struct plan_candidate *best = best_so_far(plan, result->count);
-    uint32_t machines = best != NULL                         ? best->candidate.machines
+    uint32_t machines = best != NULL                            ? best->candidate.machines
                         : plan->scenario->plan.nodes_max > 0 ? plan->scenario->plan.nodes_max
-                                                             : 1;
+                                                                : 1;
     uint32_t first = result->count;
     plan_enumerate_colocated(plan, machines);
     qsort(result->items + first, result->count - first, sizeof *result->items, by_promise);
     uint32_t count = 0;
-    while (first + count < result->count && result->items[first + count].candidate.refusal[0] == '\0' &&
+    while (first + count < result->count && count < WAVE_MAX && result->items[first + count].candidate.refusal[0] == '\0' &&
            result->items[first + count].candidate.bound_micro_per_s > 0)
         count++;
-    progress_total(plan->options->progress, (uint64_t)(first + count) * plan->scenario->plan.seeds);
     return search_wave(plan, first, count);
+}
+
+/* The order of the answer: what was searched, the most for the money first. */
+static int by_worth(const void *left, const void *right)
+{
+    const struct plan_candidate *a = left;
+    const struct plan_candidate *b = right;
+    if (a->searched != b->searched)
+        return a->searched ? -1 : 1;
+    if (a->searched && a->rate_micro_per_s != 0 && b->rate_micro_per_s != 0) {
+        if (plan_better(a->rate_micro_per_s, &a->candidate, b->rate_micro_per_s, &b->candidate))
+            return -1;
+        if (plan_better(b->rate_micro_per_s, &b->candidate, a->rate_micro_per_s, &a->candidate))
+            return 1;
+    }
+    if (a->rate_micro_per_s != b->rate_micro_per_s)
+        return a->rate_micro_per_s > b->rate_micro_per_s ? -1 : 1;
+    return strcmp(a->candidate.label, b->candidate.label);
 }
 
 static bool check_scenario(const struct scenario *scenario, char *error, size_t error_size)
 {
     if (scenario->load.arrivals == ARRIVAL_CLOSED) {
-        snprintf(
-            error, error_size,
-            "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "
-            "a closed loop");
+        snprintf(error, error_size,
+                 "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "
+                 "a closed loop");
         return false;
     }
     if (scenario->targets.count == 0 && scenario->targets.attainment_permille == 0) {
@@ -217,13 +282,13 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
         plan->sizes = sizes_of(scenario, recorded);
         if (plan_enumerate(plan)) {
             result->interrupted = !(search_disaggregated(plan) && search_colocated(plan));
+            qsort(result->items, result->count, sizeof *result->items, by_worth);
             plan_frontier(plan);
             plan_recommend(plan);
             status = plan->failure;
         } else {
-            snprintf(error, error_size,
-                     "plan needs a pool with role \"prefill\" and one with role \"decode\" whose "
-                     "counts fit plan.nodes");
+            snprintf(error, error_size, "plan needs a pool with role \"prefill\" and one with role \"decode\" whose "
+                                        "counts fit plan.nodes");
         }
         CHECK(pthread_mutex_destroy(&plan->lock) == 0);
     }

@@ -1,5 +1,4 @@
-/* What the parts of the planner share: enumeration (space.c), search (search.c), verdict (verdict.c), order (plan.c).
- */
+/* What the parts of the planner share: enumeration (space.c), search (search.c), verdict (verdict.c), order (plan.c). */
 #ifndef TANDEM_SIM_PLAN_PLAN_INTERNAL_H
 #define TANDEM_SIM_PLAN_PLAN_INTERNAL_H
 
@@ -17,11 +16,12 @@ struct plan {
     uint32_t capacity;
     struct demand demand;
     struct deployment_sizes sizes;
+    uint64_t jobs; /* searches of one seed, started or over */
     /* Device models by pool and sharding, made when first needed. */
     struct device_model *models[SCENARIO_POOLS_MAX][SCENARIO_SHARDINGS_MAX];
     char model_errors[SCENARIO_POOLS_MAX][SCENARIO_SHARDINGS_MAX][256];
 
-    pthread_mutex_t lock;     /* of the store, the counts and the failure */
+    pthread_mutex_t lock; /* of the store, the counts and the failure */
     enum plan_status failure; /* PLAN_DONE: none */
     char *error;
     size_t error_size;
@@ -36,7 +36,8 @@ void plan_space_free(struct plan *plan);
 /* True when a serves more for its money than b: by dollars where both have prices, else by GPUs. */
 bool plan_better(uint64_t rate_a, const struct candidate *a, uint64_t rate_b, const struct candidate *b);
 
-/* search.c: one (candidate, seed); the first seed also takes the light and the overload probe. */
+/* search.c: one (candidate, seed). The first seed also takes the light and the overload probe; the others start from what
+ * it found. */
 void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t seed_index);
 /* Runs or finds one probe. False when it failed; the plan's failure is set then. */
 bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t rate_micro_per_s, uint64_t seed,

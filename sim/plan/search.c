@@ -1,8 +1,9 @@
 /* The search for the highest rate that meets the targets: one candidate under one seed.
  *
- * The bracket starts at a share of the candidate's bound and moves by fifths until one end passes and the other fails;
- * then it is halved until its ends are within three per cent. Rates are integers and each step is a function of the
- * bracket alone, so a repeated search asks for the same probes and finds them in the store.
+ * The bracket starts at a share of the candidate's bound and moves by fifths until one end passes and the other fails; then
+ * it is halved until its ends are within three per cent. Later seeds start where the first one ended and move by
+ * twentieths. Rates are integers and each step is a function of the bracket
+ * alone, so a repeated search asks for the same probes and finds them in the store.
  */
 #include "base/arith.h"
 #include "host/interrupt.h"
@@ -80,24 +81,31 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
 }
 
 struct bracket {
-    uint64_t low;  /* passed; 0: nothing has */
+    uint64_t low; /* passed; 0: nothing has */
     uint64_t high; /* failed; 0: nothing has */
 };
 
 /* The next rate to try; 0 when the bracket is narrow enough or the floor is reached. */
-static uint64_t next_rate(const struct bracket *bracket, uint64_t start, uint64_t floor)
+static uint64_t next_rate(const struct bracket *bracket, uint64_t start, uint64_t floor, uint64_t part)
 {
     if (bracket->low == 0 && bracket->high == 0)
         return start;
     if (bracket->high == 0)
-        return bracket->low + bracket->low / 5 + 1;
+        return bracket->low + bracket->low / part + 1;
     if (bracket->low == 0) {
-        uint64_t rate = bracket->high - bracket->high / 5;
+        uint64_t rate = bracket->high - bracket->high / part;
         return rate < floor ? 0 : rate;
     }
     if (bracket->high - bracket->low <= bracket->low / 32)
         return 0;
     return bracket->low + (bracket->high - bracket->low) / 2;
+}
+
+/* A trace is played whole where it is shorter than what the scenario asks for. */
+static uint32_t plan_requests(const struct plan *plan)
+{
+    uint32_t requests = plan->scenario->plan.requests;
+    return plan->recorded == NULL ? requests : min_u32(requests, plan->recorded->count);
 }
 
 void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t seed_index)
@@ -106,14 +114,20 @@ void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t s
     uint64_t seed = seed_index + 1;
     uint64_t start = max_u64(1000, candidate->bound_micro_per_s / 10 * 7);
     uint64_t floor = max_u64(1, start / 64);
-    uint32_t requests = plan->scenario->plan.requests;
+    uint64_t part = 5;
+    if (seed_index > 0 && item->seed_micro_per_s[0] > 0) {
+        start = item->seed_micro_per_s[0];
+        part = 20;
+    }
+    uint32_t requests = plan_requests(plan);
     struct bracket bracket = {0, 0};
     struct probe probe;
     uint64_t rate;
-    if (seed_index == 0 && !plan_probe(plan, candidate, max_u64(1, start / 20), seed, min_u32(LIGHT_REQUESTS, requests),
-                                       false, &item->light))
+    if (seed_index == 0 &&
+        !plan_probe(plan, candidate, max_u64(1, start / 20), seed, min_u32(LIGHT_REQUESTS, requests), false,
+                    &item->light))
         return;
-    while ((rate = next_rate(&bracket, start, floor)) != 0) {
+    while ((rate = next_rate(&bracket, start, floor, part)) != 0) {
         if (!plan_probe(plan, candidate, rate, seed, requests, true, &probe))
             return;
         if (probe.passed) {
@@ -124,8 +138,8 @@ void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t s
             item->above[seed_index] = probe;
         }
     }
-    if (seed_index == 0 &&
-        !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, requests / 2 + 1, false, &item->overload))
+    if (seed_index == 0 && !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, requests / 4 + 1, false,
+                                       &item->overload))
         return;
     item->seed_micro_per_s[seed_index] = bracket.low;
     item->seed_done[seed_index] = true;

@@ -1,5 +1,5 @@
-/* What the probes of a candidate say: its rate and how sure that is, what binds it, what it costs; the frontier; and
- * the recommendation.
+/* What the probes of a candidate say: its rate and how sure that is, what binds it, what it costs; the frontier; and the
+ * recommendation.
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
@@ -19,8 +19,9 @@ static uint64_t student_t_milli(uint32_t n)
     return n < sizeof points / sizeof *points ? points[n] : 2131;
 }
 
-static void sum_up_rate(struct plan_candidate *item, uint32_t seeds)
+static void sum_up_rate(struct plan_candidate *item)
 {
+    uint32_t seeds = item->seeds;
     uint64_t sum = 0;
     for (uint32_t s = 0; s < seeds; s++) {
         sum += item->seed_micro_per_s[s];
@@ -37,8 +38,9 @@ static void sum_up_rate(struct plan_candidate *item, uint32_t seeds)
         double d = (double)item->seed_micro_per_s[s] - (double)item->rate_micro_per_s;
         squares += d * d;
     }
-    /* The bracket itself leaves three per cent open; no interval is narrower than that. */
-    uint64_t half = item->rate_micro_per_s / 64;
+    /* The bracket itself leaves three per cent open; no interval is narrower than that. One seed has no interval: it is
+     * taken to be as far off as the slack that kept it from more seeds. */
+    uint64_t half = item->rate_micro_per_s / (seeds > 1 ? 64 : 10);
     if (seeds > 1) {
         double error = sqrt(squares / (seeds - 1) / seeds);
         half = max_u64(half, (uint64_t)(error * (double)student_t_milli(seeds) / 1000));
@@ -67,10 +69,17 @@ static enum target_metric worst_target(const struct targets *targets, const stru
     return metric;
 }
 
-static enum bound decode_bound(const struct probe *probe, bool mixed)
+/* In a mixed instance the chunks of prompts take a share of the time that decoding would have to itself; where that is the
+ * larger share, it is what stretches the steps. */
+static bool interferes(const struct candidate *candidate, const struct probe *probe)
 {
-    if (mixed && probe->span_ns[3] > 0 && probe->prefill_busy > 0 &&
-        probe->decode_compute >= max_u32(probe->decode_bandwidth, probe->decode_communication))
+    uint128 prompts_ns = (uint128)probe->rate_micro_per_s * candidate->prompt_ns;
+    return candidate->mixed && prompts_ns > (uint128)candidate->decode * 1000000 * (uint64_t)NS_PER_S / 2;
+}
+
+static enum bound decode_bound(const struct candidate *candidate, const struct probe *probe)
+{
+    if (interferes(candidate, probe))
         return BOUND_PREFILL_INTERFERENCE;
     uint32_t most = max_u32(max_u32(probe->decode_compute, probe->decode_bandwidth),
                             max_u32(probe->decode_communication, probe->decode_overhead));
@@ -82,7 +91,7 @@ static enum bound decode_bound(const struct probe *probe, bool mixed)
 }
 
 /* Which span of the time to first token has grown most since nothing had to wait. */
-static enum bound ttft_bound(const struct probe *above, const struct probe *light, bool mixed)
+static enum bound ttft_bound(const struct candidate *candidate, const struct probe *above, const struct probe *light)
 {
     uint32_t grown = 1;
     int64_t most = INT64_MIN;
@@ -99,9 +108,9 @@ static enum bound ttft_bound(const struct probe *above, const struct probe *ligh
     case BOUNDARY_PREFILL_FINISHED: /* span 4: exposed transfer */
         return above->nic_op_bound > 500 ? BOUND_NIC_OP_RATE : BOUND_NIC_BANDWIDTH;
     case BOUNDARY_READY: /* span 5: decode queue */
-        return decode_bound(above, mixed) == BOUND_DECODE_OVERHEAD ? BOUND_BATCH_LIMIT : decode_bound(above, mixed);
+        return decode_bound(candidate, above) == BOUND_DECODE_OVERHEAD ? BOUND_BATCH_LIMIT : decode_bound(candidate, above);
     case BOUNDARY_DECODE_STARTED: /* span 6: first decode step */
-        return decode_bound(above, mixed);
+        return decode_bound(candidate, above);
     default: /* prefill queue and prefill itself */
         return BOUND_PREFILL_COMPUTE;
     }
@@ -115,17 +124,17 @@ static enum bound binding(const struct plan *plan, const struct plan_candidate *
         return candidate->bound_by;
     enum target_metric metric = worst_target(&plan->scenario->targets, above);
     if (metric == TARGET_TPOT || metric == TARGET_ITL)
-        return decode_bound(above, candidate->mixed);
+        return decode_bound(candidate, above);
     if (metric == TARGET_E2E && above->span_ns[SPAN_COUNT - 1] - item->light.span_ns[SPAN_COUNT - 1] >
                                     above->span_ns[2] - item->light.span_ns[2])
-        return decode_bound(above, candidate->mixed);
-    return ttft_bound(above, &item->light, candidate->mixed);
+        return decode_bound(candidate, above);
+    return ttft_bound(candidate, above, &item->light);
 }
 
 void plan_conclude(struct plan *plan, struct plan_candidate *item)
 {
     item->searched = true;
-    sum_up_rate(item, plan->scenario->plan.seeds);
+    sum_up_rate(item);
     item->bound_by = binding(plan, item);
     if (!item->reachable)
         return;
@@ -172,12 +181,12 @@ static int by_user(const void *left, const void *right)
     return a->rate_micro_per_s < b->rate_micro_per_s ? -1 : a->rate_micro_per_s > b->rate_micro_per_s;
 }
 
-/* The points that no other of their kind beats in both: from the fastest for a user to the most per GPU. */
+/* The points that no other of their kind beats in both, from the fastest for a user to the most per GPU; of neighbours
+ * within a tenth for the user, the one that yields more. */
 void plan_frontier(struct plan *plan)
 {
     struct plan_result *result = plan->result;
-    uint32_t seeds = plan->scenario->plan.seeds;
-    uint32_t capacity = result->count * (seeds + 2);
+    uint32_t capacity = result->count * (PLAN_SEEDS_MAX + 2);
     struct frontier_point *points = calloc(capacity + 1, sizeof *points);
     CHECK(points != NULL);
     uint32_t count = 0;
@@ -185,7 +194,7 @@ void plan_frontier(struct plan *plan)
         const struct plan_candidate *item = &result->items[i];
         if (!item->searched)
             continue;
-        for (uint32_t s = 0; s < seeds; s++)
+        for (uint32_t s = 0; s < item->seeds; s++)
             if (item->seed_micro_per_s[s] > 0)
                 add_point(points, &count, capacity, &item->candidate, &item->at[s]);
         add_point(points, &count, capacity, &item->candidate, &item->light);
@@ -193,13 +202,20 @@ void plan_frontier(struct plan *plan)
     }
     qsort(points, count, sizeof *points, by_user);
     uint64_t best = 0;
+    uint64_t started_at = 0; /* the fastest point of the neighbours in hand */
     for (uint32_t i = 0; i < count; i++) {
-        if (i > 0 && points[i].mixed != points[i - 1].mixed)
-            best = 0;
-        if (points[i].tokens_per_s_per_gpu_milli > best && result->frontier_count < PLAN_FRONTIER_MAX) {
-            best = points[i].tokens_per_s_per_gpu_milli;
+        bool new_kind = i == 0 || points[i].mixed != points[i - 1].mixed;
+        if (!new_kind && points[i].tokens_per_s_per_gpu_milli <= best)
+            continue;
+        best = points[i].tokens_per_s_per_gpu_milli;
+        uint64_t user = points[i].tokens_per_s_per_user_milli;
+        bool neighbour = !new_kind && user * 10 > started_at * 9;
+        if (!neighbour)
+            started_at = user;
+        if (neighbour)
+            result->frontier[result->frontier_count - 1] = points[i];
+        else if (result->frontier_count < PLAN_FRONTIER_MAX)
             result->frontier[result->frontier_count++] = points[i];
-        }
     }
     free(points);
 }
@@ -227,14 +243,14 @@ static void pick(struct plan *plan)
                  item->candidate.usd_micros_per_hour != other->candidate.usd_micros_per_hour)
             better = item->candidate.usd_micros_per_hour < other->candidate.usd_micros_per_hour;
         else
-            better = plan_better(item->rate_micro_per_s, &item->candidate, other->rate_micro_per_s, &other->candidate);
+            better = plan_better(item->rate_micro_per_s, &item->candidate, other->rate_micro_per_s,
+                                 &other->candidate);
         if (better)
             *best = i;
     }
 }
 
-/* The cheaper-to-run rival whose interval reaches the best one's: the choice between them is not decided by these runs.
- */
+/* The cheaper-to-run rival whose interval reaches the best one's: the choice between them is not decided by these runs. */
 static const struct plan_candidate *rival(const struct plan_result *result)
 {
     const struct plan_candidate *best = &result->items[result->best];
@@ -245,8 +261,8 @@ static const struct plan_candidate *rival(const struct plan_result *result)
             continue;
         if (plan_better(best->rate_low_micro_per_s, &best->candidate, item->rate_high_micro_per_s, &item->candidate))
             continue;
-        if (closest == NULL ||
-            plan_better(item->rate_micro_per_s, &item->candidate, closest->rate_micro_per_s, &closest->candidate))
+        if (closest == NULL || plan_better(item->rate_micro_per_s, &item->candidate, closest->rate_micro_per_s,
+                                           &closest->candidate))
             closest = item;
     }
     return closest;
@@ -267,12 +283,19 @@ static void explain(struct plan_result *result)
 {
     const struct plan_candidate *best = &result->items[result->best];
     char sentence[512];
-    snprintf(result->why, sizeof result->why,
+    const struct scenario *scenario = best->candidate.scenario;
+    if (scenario->plan.goal == PLAN_SERVE_RATE) {
+        snprintf(sentence, sizeof sentence, "The cheapest that surely serves %.2f requests/s, at $%.2f an hour: ",
+                 per_s(scenario->plan.rate_micro_per_s), per_s(best->candidate.usd_micros_per_hour));
+        append(result->why, sizeof result->why, sentence);
+    }
+    snprintf(sentence, sizeof sentence,
              "%s serves %.2f requests/s within the targets (%.2f to %.2f, 95 %%), %.3f per GPU on %u GPUs; "
              "what binds it is %s.",
              best->candidate.label, per_s(best->rate_micro_per_s), per_s(best->rate_low_micro_per_s),
              per_s(best->rate_high_micro_per_s), per_s(best->rate_micro_per_s) / best->candidate.gpus,
              best->candidate.gpus, bound_name(best->bound_by));
+    append(result->why, sizeof result->why, sentence);
     if (result->colocated != NO_CANDIDATE) {
         const struct plan_candidate *mixed = &result->items[result->colocated];
         double gain = per_s(best->rate_micro_per_s) / best->candidate.gpus /
@@ -287,10 +310,9 @@ static void explain(struct plan_result *result)
     }
     const struct plan_candidate *close = rival(result);
     if (close != NULL) {
-        snprintf(
-            sentence, sizeof sentence,
-            " %s (%.2f to %.2f/s) lies within the error of these runs: more seeds, or a measurement, would decide.",
-            close->candidate.label, per_s(close->rate_low_micro_per_s), per_s(close->rate_high_micro_per_s));
+        snprintf(sentence, sizeof sentence,
+                 " %s (%.2f to %.2f/s) lies within the error of these runs: more seeds, or a measurement, would decide.",
+                 close->candidate.label, per_s(close->rate_low_micro_per_s), per_s(close->rate_high_micro_per_s));
         append(result->why, sizeof result->why, sentence);
     }
 }
@@ -311,13 +333,12 @@ static void explain_none(const struct plan *plan)
         snprintf(result->why, sizeof result->why, "No candidate can be deployed: %s",
                  first->refusal[0] != '\0' ? first->refusal : bound_name(first->bound_by));
     } else if (closest->reachable) {
-        snprintf(
-            result->why, sizeof result->why,
-            "No candidate serves %.2f requests/s: the most is %.2f/s (%.2f to %.2f) by %s, bound by %s. Allow more "
-            "instances.",
-            per_s(plan->scenario->plan.rate_micro_per_s), per_s(closest->rate_micro_per_s),
-            per_s(closest->rate_low_micro_per_s), per_s(closest->rate_high_micro_per_s), closest->candidate.label,
-            bound_name(closest->bound_by));
+        snprintf(result->why, sizeof result->why,
+                 "No candidate serves %.2f requests/s: the most is %.2f/s (%.2f to %.2f) by %s, bound by %s. Allow more "
+                 "instances.",
+                 per_s(plan->scenario->plan.rate_micro_per_s), per_s(closest->rate_micro_per_s),
+                 per_s(closest->rate_low_micro_per_s), per_s(closest->rate_high_micro_per_s),
+                 closest->candidate.label, bound_name(closest->bound_by));
     } else {
         snprintf(result->why, sizeof result->why,
                  "No candidate meets the targets at any rate. Unloaded, %s has TTFT p95 %.0f ms and TPOT p95 %.1f ms; "

@@ -1,8 +1,8 @@
 /* Scenarios from text, for tests: files in a folder of their own, which is the working directory meanwhile, so that
  * error texts are the same everywhere.
  */
-#ifndef TANDEM_SUPPORT_SCENARIO_TEXT_H
-#define TANDEM_SUPPORT_SCENARIO_TEXT_H
+#ifndef TANDEM_TESTS_SUPPORT_SCENARIO_TEXT_H
+#define TANDEM_TESTS_SUPPORT_SCENARIO_TEXT_H
 
 #include "host/scenario_lua.h"
 

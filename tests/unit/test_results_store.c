@@ -98,7 +98,7 @@ static void what_is_not_ours_is_refused(void **state)
 {
     (void)state;
     char *path = fixture_path();
-    assert_refused(path, RESULTS_READ, "no such results database");
+    assert_refused(path, RESULTS_READ, "no results database: No such file");
     static const char text[] = "a letter, long enough to have a header of a hundred bytes, which begins in no way as a "
                                "database would; it must not be touched";
     write_file(path, text, sizeof text);

@@ -275,6 +275,35 @@ static void what_cannot_be_is_refused(void **state)
     free(scenario);
 }
 
+/* Without deadlines a lost request for prefill is never missed: work is left and nothing would ever happen. */
+static struct message_fault deaf_prefillers(void *self, int64_t now_ns, uint32_t source, uint32_t destination,
+                                            const void *bytes, size_t length)
+{
+    (void)self;
+    (void)now_ns;
+    (void)source;
+    (void)bytes;
+    (void)length;
+    return (struct message_fault){.copies = destination == 1 || destination == 2 ? 0 : 1};
+}
+
+static void a_dead_lock_is_diagnosed(void **state)
+{
+    (void)state;
+    struct scenario *scenario = malloc(sizeof *scenario);
+    variants(scenario, 0);
+    scenario->messenger.deadline_ns = TIME_NEVER;
+    struct sim_faults hooks = {.message = deaf_prefillers};
+    struct deployment_choice choice = deployment_default(scenario);
+    struct run_result result;
+    sim_run(scenario, &choice, 1, &(struct run_options){.hooks = &hooks}, &result);
+    assert_int_equal(result.status, RUN_NO_PROGRESS);
+    assert_non_null(strstr(result.text, "300 requests are unfinished"));
+    assert_non_null(strstr(result.text, "decode-0: "));
+    run_result_free(&result);
+    free(scenario);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +314,7 @@ int main(void)
         cmocka_unit_test(the_warm_up_does_not_count),
         cmocka_unit_test(a_closed_loop_keeps_its_clients_busy),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_dead_lock_is_diagnosed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
