@@ -111,7 +111,6 @@ struct write {
     struct paged_write spec;
     uint32_t source;
     uint32_t source_incarnation;
-    uint32_t destination_incarnation;
     uint32_t flow;
     uint32_t next;
     uint32_t previous;

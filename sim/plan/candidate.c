@@ -182,8 +182,7 @@ static void lower(struct candidate *candidate, uint64_t rate, enum bound by)
 }
 
 /* What all NICs of a side carry together, were all of them always busy. */
-static void bound_by_nics(struct candidate *candidate, const struct deployment *deployment,
-                          const struct demand *demand)
+static void bound_by_nics(struct candidate *candidate, const struct deployment *deployment, const struct demand *demand)
 {
     const struct scenario *scenario = candidate->scenario;
     uint64_t token_bytes = 0;
@@ -193,8 +192,8 @@ static void bound_by_nics(struct candidate *candidate, const struct deployment *
         const struct nic *nic = &scenario->pools[deployment->instances[n].pool].hardware.nic;
         side_bytes_per_s[config->role == ROLE_DECODE] += nic->bytes_per_s * deployment->instances[n].ranks;
         if (config->role == ROLE_DECODE)
-            token_bytes = kv_token_rank_bytes(&config->geometry, config->geometry.layers) *
-                          config->geometry.parallelism.tensor;
+            token_bytes =
+                kv_token_rank_bytes(&config->geometry, config->geometry.layers) * config->geometry.parallelism.tensor;
     }
     uint64_t carried = mul_u64(token_bytes, demand->prompt_sum / demand->count + 1);
     uint64_t slower = min_u64(side_bytes_per_s[0], side_bytes_per_s[1]);
@@ -215,8 +214,8 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     uint64_t tokens_ns = 0;
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {
-        struct decode_bound best = largest_batch(model, pool, groups, deployment->configs[node].pages_per_group,
-                                                 demand, tpot_limit_ns(&scenario->targets));
+        struct decode_bound best = largest_batch(model, pool, groups, deployment->configs[node].pages_per_group, demand,
+                                                 tpot_limit_ns(&scenario->targets));
         if (best.batch == 0) {
             lower(candidate, 0, best.by);
             return;

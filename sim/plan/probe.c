@@ -336,7 +336,7 @@ json_t *probe_json(const struct probe *probe)
 {
     json_t *json = json_object();
 #define PUT(name, type) json_object_set_new(json, #name, json_integer((json_int_t)probe->name));
-#define PUT_ARRAY(name, type)                                                                                                \
+#define PUT_ARRAY(name, type)                                                                                          \
     {                                                                                                                  \
         json_t *array = json_array();                                                                                  \
         for (size_t i = 0; i < sizeof probe->name / sizeof probe->name[0]; i++)                                        \

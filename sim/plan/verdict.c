@@ -1,5 +1,5 @@
-/* What the probes of a candidate say: its rate and how sure that is, what binds it, what it costs; the frontier; and the
- * recommendation.
+/* What the probes of a candidate say: its rate and how sure that is, what binds it, what it costs; the frontier; and
+ * the recommendation.
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
@@ -243,14 +243,14 @@ static void pick(struct plan *plan)
                  item->candidate.usd_micros_per_hour != other->candidate.usd_micros_per_hour)
             better = item->candidate.usd_micros_per_hour < other->candidate.usd_micros_per_hour;
         else
-            better = plan_better(item->rate_micro_per_s, &item->candidate, other->rate_micro_per_s,
-                                 &other->candidate);
+            better = plan_better(item->rate_micro_per_s, &item->candidate, other->rate_micro_per_s, &other->candidate);
         if (better)
             *best = i;
     }
 }
 
-/* The cheaper-to-run rival whose interval reaches the best one's: the choice between them is not decided by these runs. */
+/* The cheaper-to-run rival whose interval reaches the best one's: the choice between them is not decided by these runs.
+ */
 static const struct plan_candidate *rival(const struct plan_result *result)
 {
     const struct plan_candidate *best = &result->items[result->best];
@@ -261,8 +261,8 @@ static const struct plan_candidate *rival(const struct plan_result *result)
             continue;
         if (plan_better(best->rate_low_micro_per_s, &best->candidate, item->rate_high_micro_per_s, &item->candidate))
             continue;
-        if (closest == NULL || plan_better(item->rate_micro_per_s, &item->candidate, closest->rate_micro_per_s,
-                                           &closest->candidate))
+        if (closest == NULL ||
+            plan_better(item->rate_micro_per_s, &item->candidate, closest->rate_micro_per_s, &closest->candidate))
             closest = item;
     }
     return closest;
@@ -310,9 +310,10 @@ static void explain(struct plan_result *result)
     }
     const struct plan_candidate *close = rival(result);
     if (close != NULL) {
-        snprintf(sentence, sizeof sentence,
-                 " %s (%.2f to %.2f/s) lies within the error of these runs: more seeds, or a measurement, would decide.",
-                 close->candidate.label, per_s(close->rate_low_micro_per_s), per_s(close->rate_high_micro_per_s));
+        snprintf(
+            sentence, sizeof sentence,
+            " %s (%.2f to %.2f/s) lies within the error of these runs: more seeds, or a measurement, would decide.",
+            close->candidate.label, per_s(close->rate_low_micro_per_s), per_s(close->rate_high_micro_per_s));
         append(result->why, sizeof result->why, sentence);
     }
 }
@@ -333,12 +334,13 @@ static void explain_none(const struct plan *plan)
         snprintf(result->why, sizeof result->why, "No candidate can be deployed: %s",
                  first->refusal[0] != '\0' ? first->refusal : bound_name(first->bound_by));
     } else if (closest->reachable) {
-        snprintf(result->why, sizeof result->why,
-                 "No candidate serves %.2f requests/s: the most is %.2f/s (%.2f to %.2f) by %s, bound by %s. Allow more "
-                 "instances.",
-                 per_s(plan->scenario->plan.rate_micro_per_s), per_s(closest->rate_micro_per_s),
-                 per_s(closest->rate_low_micro_per_s), per_s(closest->rate_high_micro_per_s),
-                 closest->candidate.label, bound_name(closest->bound_by));
+        snprintf(
+            result->why, sizeof result->why,
+            "No candidate serves %.2f requests/s: the most is %.2f/s (%.2f to %.2f) by %s, bound by %s. Allow more "
+            "instances.",
+            per_s(plan->scenario->plan.rate_micro_per_s), per_s(closest->rate_micro_per_s),
+            per_s(closest->rate_low_micro_per_s), per_s(closest->rate_high_micro_per_s), closest->candidate.label,
+            bound_name(closest->bound_by));
     } else {
         snprintf(result->why, sizeof result->why,
                  "No candidate meets the targets at any rate. Unloaded, %s has TTFT p95 %.0f ms and TPOT p95 %.1f ms; "
