@@ -1,6 +1,6 @@
 /* Machines with data-sheet rates, for tests with known answers. */
-#ifndef TANDEM_TESTS_KNOWN_HARDWARE_H
-#define TANDEM_TESTS_KNOWN_HARDWARE_H
+#ifndef TANDEM_TESTS_SUPPORT_KNOWN_HARDWARE_H
+#define TANDEM_TESTS_SUPPORT_KNOWN_HARDWARE_H
 
 #include "host/hardware.h"
 
