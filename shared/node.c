@@ -298,6 +298,10 @@ static void message(struct node *node, const struct event *event)
     struct message m;
     bool understood = false;
     if (wire_decode(event->data, (size_t)event->count, &m)) {
+        if (m.kind != MESSAGE_HELLO && m.peer_incarnation != node->instance.incarnation) {
+            rt_trace(node->rt, TRACE_LATE, m.request, m.epoch, m.kind);
+            return;
+        }
         switch (node->config->role) {
         case ROLE_FRONT:
             front_message(&node->front, event->id, &m);
@@ -343,9 +347,10 @@ static void start(struct node *node, uint64_t incarnation)
 {
     if (incarnation == 0 || node->config->role == ROLE_FRONT)
         return;
+    node->instance.incarnation = narrow_u32(incarnation);
     struct message message = {
         .kind = MESSAGE_HELLO,
-        .epoch = narrow_u32(incarnation),
+        .incarnation = node->instance.incarnation,
         .geometry_hash = kv_geometry_hash(&node->config->geometry),
     };
     unsigned char bytes[WIRE_HEADER_BYTES];

@@ -1,4 +1,4 @@
-/* The commands of the binary, and the two that need no simulation: explain and compare. */
+/* The two commands that need no simulation, explain and compare, and what all of them share. */
 #include "host/command.h"
 #include "host/compare.h"
 #include "host/explain_transfer.h"
@@ -144,7 +144,7 @@ static int explain_run(const struct command_context *context, const struct argum
     return error->set ? EXIT_USER : EXIT_OK;
 }
 
-static const struct command command_explain = {
+const struct command command_explain = {
     .name = "explain",
     .operands = "SCENARIO",
     .operands_min = 1,
@@ -186,7 +186,7 @@ static int compare_run(const struct command_context *context, const struct argum
     return error->set ? EXIT_USER : EXIT_OK;
 }
 
-static const struct command command_compare = {
+const struct command command_compare = {
     .name = "compare",
     .operands = "A B",
     .operands_min = 2,
@@ -195,13 +195,4 @@ static const struct command command_compare = {
     .description = "A and B are a run's number, last, last~N (the Nth before the last), or SCENARIO/SEED.",
     .options = compare_options,
     .run = compare_run,
-};
-
-const struct command *const commands[] = {
-    &command_plan,
-    &command_run,
-    &command_explain,
-    &command_compare,
-    &command_bench,
-    NULL,
 };

@@ -1,4 +1,4 @@
-/* The commands that need a simulation. The table of all commands is in commands.c. */
+/* The commands of the simulator. The table of all commands is in the program's main.c. */
 #ifndef TANDEM_SIM_COMMANDS_H
 #define TANDEM_SIM_COMMANDS_H
 
@@ -21,6 +21,8 @@ void scenario_sets_free(struct scenario_sets *sets);
 /* The value of --db, or tandem.db. */
 const char *database_path(const struct arguments *arguments);
 
+extern const struct command command_explain;
+extern const struct command command_compare;
 extern const struct command command_plan;
 extern const struct command command_run;
 extern const struct command command_bench;

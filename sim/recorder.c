@@ -323,7 +323,7 @@ static void life_record(struct recorder *recorder, struct live *live, int64_t no
     case TRACE_RECEIVED:
         end_wait(recorder, live, now_ns);
         live->row.decoder = record->node;
-        live->row.attempts = (uint8_t)min_u64(record->a, UINT8_MAX);
+        live->row.attempts = (uint8_t)min_u64(record->a + 1, UINT8_MAX); /* attempts count from 0 */
         stamp(live, BOUNDARY_RECEIVED, now_ns);
         break;
     case TRACE_DISPATCHED:

@@ -1,5 +1,15 @@
 /* The binary `tandem`: both runtimes behind one command line. */
 #include "host/command.h"
+#include "sim/commands.h"
+
+const struct command *const commands[] = {
+    &command_plan,
+    &command_run,
+    &command_explain,
+    &command_compare,
+    &command_bench,
+    NULL,
+};
 
 int main(int argc, char **argv)
 {

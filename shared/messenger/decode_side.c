@@ -179,6 +179,8 @@ static void send_prefill(struct decode_side *side, uint32_t slot)
         .token_seed = s->token_seed,
         .geometry_hash = side->peers.own_geometry_hash,
         .deadline_ns = s->deadline_ns,
+        .incarnation = instance->incarnation,
+        .peer_incarnation = s->peer_incarnation,
     };
     size_t length = wire_encode(&message, instance_blocks(instance, slot), instance_pages(instance, slot) + first_page,
                                 side->buffer, MESSAGE_BYTES_MAX);
@@ -286,7 +288,7 @@ static struct sequence *addressed(struct decode_side *side, uint32_t source, con
     if (*slot != INDEX_NONE) {
         struct sequence *s = at(side, *slot);
         bool open = s->state == SEQUENCE_DISPATCHED || s->state == SEQUENCE_FILLING || s->state == SEQUENCE_CANCELLING;
-        if (open && s->epoch == m->epoch && s->peer == source)
+        if (open && s->epoch == m->epoch && s->peer == source && s->peer_incarnation == m->incarnation)
             return s;
     }
     side->late++;
@@ -364,7 +366,13 @@ static void cancel(struct decode_side *side, uint32_t slot, enum fail_reason rea
     s->state = SEQUENCE_CANCELLING;
     s->reason = (uint8_t)reason;
     rt_trace(side->instance->rt, TRACE_CANCELLING, s->request, s->epoch, reason);
-    struct message message = {.kind = MESSAGE_CANCEL, .request = s->request, .epoch = s->epoch};
+    struct message message = {
+        .kind = MESSAGE_CANCEL,
+        .request = s->request,
+        .epoch = s->epoch,
+        .incarnation = side->instance->incarnation,
+        .peer_incarnation = s->peer_incarnation,
+    };
     size_t length = wire_encode(&message, NULL, NULL, side->buffer, MESSAGE_BYTES_MAX);
     rt_send(side->instance->rt, s->peer, side->buffer, length);
 }
@@ -489,13 +497,13 @@ void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_st
 void decode_side_hello(struct decode_side *side, uint32_t source, const struct message *m)
 {
     struct peer *peer = peers_find(&side->peers, source);
-    if (peer == NULL || m->epoch <= peer->incarnation)
+    if (peer == NULL || m->incarnation <= peer->incarnation)
         return;
     /* A replacement knows nothing of its predecessor's transfers, and that one may still write: the fence is to come. */
-    lose(side, source, m->epoch - 1, false);
-    peer->incarnation = m->epoch;
+    lose(side, source, m->incarnation - 1, false);
+    peer->incarnation = m->incarnation;
     peer->lost = false;
-    rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->epoch);
+    rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->incarnation);
 }
 
 /* ---- Preemption -------------------------------------------------------------------------------------------------- */

@@ -35,7 +35,14 @@ void prefill_side_make(struct prefill_side *side, struct arena *arena, struct in
 static void answer(struct prefill_side *side, uint32_t decoder, enum message_kind kind, uint32_t request,
                    uint32_t epoch, enum nack_reason reason)
 {
-    struct message message = {.kind = (uint16_t)kind, .reason = (uint16_t)reason, .request = request, .epoch = epoch};
+    struct message message = {
+        .kind = (uint16_t)kind,
+        .reason = (uint16_t)reason,
+        .request = request,
+        .epoch = epoch,
+        .incarnation = side->instance->incarnation,
+        .peer_incarnation = peers_find(&side->peers, decoder)->incarnation,
+    };
     unsigned char bytes[WIRE_HEADER_BYTES];
     size_t length = wire_encode(&message, NULL, NULL, bytes, sizeof bytes);
     rt_send(side->instance->rt, decoder, bytes, length);
@@ -99,7 +106,7 @@ void prefill_side_prefill(struct prefill_side *side, uint32_t source, const stru
     struct peer *peer = peers_find(&side->peers, source);
     /* Messages of a pair arrive in order and epochs only grow: one that is not new is a duplicate, of a request that is
      * here or has already gone. Serving it again would write into pages that are no longer its own. */
-    if (peer == NULL || peer->lost || m->epoch <= peer->last_epoch) {
+    if (peer == NULL || peer->lost || m->incarnation != peer->incarnation || m->epoch <= peer->last_epoch) {
         side->late++;
         rt_trace(instance->rt, TRACE_LATE, m->request, m->epoch, m->kind);
         return;
@@ -286,6 +293,11 @@ static void give_up(struct prefill_side *side, uint32_t slot)
 void prefill_side_cancel(struct prefill_side *side, uint32_t source, const struct message *m)
 {
     struct instance *instance = side->instance;
+    const struct peer *peer = peers_find(&side->peers, source);
+    if (peer == NULL || m->incarnation != peer->incarnation) {
+        side->late++;
+        return;
+    }
     uint32_t slot = index_map_get(&instance->by_key, key_of(source, m->epoch));
     if (slot == INDEX_NONE) { /* never accepted, or done: nothing is posted or will be */
         rt_trace(instance->rt, TRACE_QUIESCED, m->request, m->epoch, 0);
@@ -362,12 +374,12 @@ void prefill_side_peer_lost(struct prefill_side *side, uint32_t node, uint32_t i
 void prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *m)
 {
     struct peer *peer = peers_find(&side->peers, source);
-    if (peer == NULL || m->epoch <= peer->incarnation)
+    if (peer == NULL || m->incarnation <= peer->incarnation)
         return;
     /* A replacement numbers its epochs afresh. What was started for its predecessor goes. */
     lose(side, peer);
-    peer->incarnation = m->epoch;
+    peer->incarnation = m->incarnation;
     peer->last_epoch = 0;
     peer->lost = false;
-    rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->epoch);
+    rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->incarnation);
 }

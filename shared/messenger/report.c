@@ -25,6 +25,7 @@ void report_to_front(struct instance *instance, enum message_kind kind, uint32_t
         .reason = (uint16_t)reason,
         .request = request,
         .produced = produced,
+        .incarnation = instance->incarnation,
         .load = instance_load(instance),
     };
     unsigned char bytes[WIRE_HEADER_BYTES];

@@ -70,7 +70,9 @@ size_t wire_encode(const struct message *m, const uint64_t *blocks, const uint32
     put32(buffer + 100, m->load.waiting);
     put32(buffer + 104, m->load.pages_available);
     put32(buffer + 108, m->load.pages_total);
-    memset(buffer + 112, 0, WIRE_HEADER_BYTES - 112);
+    put32(buffer + 112, m->incarnation);
+    put32(buffer + 116, m->peer_incarnation);
+    memset(buffer + 120, 0, WIRE_HEADER_BYTES - 120);
     unsigned char *at = buffer + WIRE_HEADER_BYTES;
     for (uint32_t i = 0; i < m->block_count; i++)
         put64(at + (size_t)i * 8, blocks[i]);
@@ -111,6 +113,8 @@ bool wire_decode(const void *bytes, size_t length, struct message *m)
     m->load.waiting = get32(at + 100);
     m->load.pages_available = get32(at + 104);
     m->load.pages_total = get32(at + 108);
+    m->incarnation = get32(at + 112);
+    m->peer_incarnation = get32(at + 116);
     if (m->kind < MESSAGE_REQUEST || m->kind > MESSAGE_HELLO)
         return false;
     if (m->block_count > REQUEST_BLOCKS_MAX || m->page_count > REQUEST_PAGES_MAX)

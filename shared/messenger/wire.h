@@ -61,7 +61,7 @@ struct message {
     uint16_t reason;
     uint16_t group;         /* PREFILL: the decoder's attention group */
     uint32_t request;
-    uint32_t epoch;         /* HELLO: incarnation */
+    uint32_t epoch;
     uint32_t attempt;
     uint32_t peer;          /* REQUEST: the prefiller */
     uint32_t prompt_tokens; /* REQUEST; PREFILL: tokens whose KV is wanted, T' */
@@ -77,6 +77,9 @@ struct message {
     uint64_t token_seed;
     uint64_t geometry_hash;
     int64_t deadline_ns;
+    uint32_t incarnation;      /* of the sender */
+    uint32_t peer_incarnation; /* of the addressee, as the sender knows it. But for HELLO, what is meant for a predecessor is
+                                  dropped: a replacement can neither serve nor vouch for it */
     struct load_report load;
     const unsigned char *block_bytes; /* read with wire_blocks() */
     const unsigned char *page_bytes;  /* read with wire_pages() */

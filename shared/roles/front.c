@@ -114,6 +114,7 @@ static void send_request(struct front *front, uint32_t slot)
         .block_count = r->block_count,
         .token_seed = r->token_seed,
         .deadline_ns = r->deadline_ns,
+        .peer_incarnation = front->decoders.members[r->decoder].incarnation,
     };
     rt_trace(front->rt, TRACE_ROUTED, r->id, decoder, prefiller);
     size_t length = wire_encode(&message, blocks_of(front, slot), NULL, front->buffer, MESSAGE_BYTES_MAX);
@@ -192,9 +193,10 @@ void front_abort(struct front *front, uint32_t id)
         return; /* it ended before its client left */
     struct front_request *r = &front->requests[slot];
     r->aborted = true;
-    struct message message = {.kind = MESSAGE_ABORT, .request = id};
+    const struct router_member *decoder = &front->decoders.members[r->decoder];
+    struct message message = {.kind = MESSAGE_ABORT, .request = id, .peer_incarnation = decoder->incarnation};
     size_t length = wire_encode(&message, NULL, NULL, front->buffer, MESSAGE_BYTES_MAX);
-    rt_send(front->rt, front->decoders.members[r->decoder].node, front->buffer, length);
+    rt_send(front->rt, decoder->node, front->buffer, length);
 }
 
 static void failed(struct front *front, uint32_t slot, enum fail_reason reason)
@@ -311,7 +313,7 @@ static void from_decoder(struct front *front, uint32_t slot, const struct messag
 void front_message(struct front *front, uint32_t source, const struct message *m)
 {
     if (m->kind == MESSAGE_HELLO) {
-        hello(front, source, m->epoch);
+        hello(front, source, m->incarnation);
         return;
     }
     note_load(front, source, &m->load);

@@ -27,6 +27,7 @@ struct group {
 struct instance {
     const struct node_config *config;
     struct runtime *rt;
+    uint32_t incarnation; /* 0 unless it replaces an instance that was lost */
     struct sequence *sequences;
     uint32_t *pages;      /* page lists, pages_max a sequence */
     uint32_t *peer_pages; /* prefillers: the decoder's page lists */

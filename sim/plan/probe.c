@@ -49,6 +49,7 @@ struct watch {
     int64_t *ttft_ns;
     int64_t *tpot_ns;
     int64_t *e2e_ns;
+    int64_t *finished_ns; /* in order: rows come as requests end */
     uint32_t tpot_count;
     int128 span_sum_ns[SPAN_COUNT];
 };
@@ -98,6 +99,7 @@ static bool on_row(void *self, const struct request_row *row, bool met_all)
         probe->completed++;
         watch->ttft_ns[watch->count] = row_ttft_ns(row);
         watch->e2e_ns[watch->count] = row_e2e_ns(row);
+        watch->finished_ns[watch->count] = row->boundary_ns[BOUNDARY_FINISHED];
         watch->count++;
         if (row->output_tokens > 1)
             watch->tpot_ns[watch->tpot_count++] = row_tpot_ns(row);
@@ -136,6 +138,17 @@ static int64_t itl_percentile(const uint64_t *itl, uint32_t permille)
             return itl_bucket_upper_ns(b);
     }
     return 0;
+}
+
+/* Completions per 1e6 s while the deployment was neither filling nor draining. */
+static uint64_t steady_rate(const struct watch *watch)
+{
+    uint32_t first = watch->count / 5;
+    uint32_t last = watch->count - 1 - first;
+    if (watch->count < 10 || watch->finished_ns[last] <= watch->finished_ns[first])
+        return 0;
+    return mul_div_floor_u64((uint64_t)(last - first) * 1000000, (uint64_t)NS_PER_S,
+                             (uint64_t)(watch->finished_ns[last] - watch->finished_ns[first]));
 }
 
 static void sum_up_latencies(struct watch *watch, const struct run_result *result)
@@ -237,7 +250,8 @@ static bool watch_make(struct watch *watch, const struct probe_input *input, str
     watch->ttft_ns = calloc(input->requests, sizeof *watch->ttft_ns);
     watch->tpot_ns = calloc(input->requests, sizeof *watch->tpot_ns);
     watch->e2e_ns = calloc(input->requests, sizeof *watch->e2e_ns);
-    return watch->ttft_ns != NULL && watch->tpot_ns != NULL && watch->e2e_ns != NULL;
+    watch->finished_ns = calloc(input->requests, sizeof *watch->finished_ns);
+    return watch->ttft_ns != NULL && watch->tpot_ns != NULL && watch->e2e_ns != NULL && watch->finished_ns != NULL;
 }
 
 static void watch_free(struct watch *watch)
@@ -245,6 +259,7 @@ static void watch_free(struct watch *watch)
     free(watch->ttft_ns);
     free(watch->tpot_ns);
     free(watch->e2e_ns);
+    free(watch->finished_ns);
 }
 
 bool probe_run(const struct probe_input *input, struct probe *probe, enum run_status *status, char *error,
@@ -269,12 +284,10 @@ bool probe_run(const struct probe_input *input, struct probe *probe, enum run_st
         probe->complete = result.status == RUN_COMPLETE;
         probe->trace_hash = result.summary.trace_hash;
         int64_t duration_ns = result.summary.end_ns - result.summary.start_ns;
-        if (duration_ns > 0) {
-            probe->completed_micro_per_s =
-                mul_div_floor_u64(probe->completed * 1000000, (uint64_t)NS_PER_S, (uint64_t)duration_ns);
+        probe->completed_micro_per_s = steady_rate(&watch);
+        if (duration_ns > 0)
             probe->output_tokens_per_s =
                 mul_div_floor_u64(result.summary.output_tokens, (uint64_t)NS_PER_S, (uint64_t)duration_ns);
-        }
         sum_up_latencies(&watch, &result);
         sum_up_instances(probe, &result);
         probe->passed = probe->complete && judge(probe, &input->scenario->targets);

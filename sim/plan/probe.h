@@ -30,7 +30,7 @@ struct probe {
     int64_t ttft_ns[PROBE_PERCENTILES];
     int64_t tpot_ns[PROBE_PERCENTILES];
     int64_t span_ns[SPAN_COUNT]; /* means */
-    uint64_t completed_micro_per_s;
+    uint64_t completed_micro_per_s; /* between the first and the last fifth of completions: neither filling nor draining */
     uint64_t output_tokens_per_s;
     int64_t page_wait_ns; /* mean a request */
     int64_t handoff_wait_ns;

@@ -283,12 +283,19 @@ static void explain(struct plan_result *result)
 {
     const struct plan_candidate *best = &result->items[result->best];
     char sentence[512];
-    snprintf(result->why, sizeof result->why,
+    const struct scenario *scenario = best->candidate.scenario;
+    if (scenario->plan.goal == PLAN_SERVE_RATE) {
+        snprintf(sentence, sizeof sentence, "The cheapest that surely serves %.2f requests/s, at $%.2f an hour: ",
+                 per_s(scenario->plan.rate_micro_per_s), per_s(best->candidate.usd_micros_per_hour));
+        append(result->why, sizeof result->why, sentence);
+    }
+    snprintf(sentence, sizeof sentence,
              "%s serves %.2f requests/s within the targets (%.2f to %.2f, 95 %%), %.3f per GPU on %u GPUs; "
              "what binds it is %s.",
              best->candidate.label, per_s(best->rate_micro_per_s), per_s(best->rate_low_micro_per_s),
              per_s(best->rate_high_micro_per_s), per_s(best->rate_micro_per_s) / best->candidate.gpus,
              best->candidate.gpus, bound_name(best->bound_by));
+    append(result->why, sizeof result->why, sentence);
     if (result->colocated != NO_CANDIDATE) {
         const struct plan_candidate *mixed = &result->items[result->colocated];
         double gain = per_s(best->rate_micro_per_s) / best->candidate.gpus /

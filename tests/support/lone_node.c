@@ -204,7 +204,7 @@ static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t
         say(lone, " e%" PRIu32, m.epoch);
         break;
     case MESSAGE_HELLO:
-        say(lone, " %" PRIu32, m.epoch);
+        say(lone, " %" PRIu32, m.incarnation);
         break;
     case MESSAGE_ABORT:
     case MESSAGE_ABORTED:
@@ -356,6 +356,12 @@ void assert_lone_empty(const struct lone_node *lone)
     assert_int_equal(stats.decode_sequences, 0);
     assert_int_equal(stats.decode_context, 0);
     assert_int_equal(lone->writes, 0);
+}
+
+void lone_hello(struct lone_node *lone, uint32_t source, uint32_t incarnation)
+{
+    struct message message = {.kind = MESSAGE_HELLO, .incarnation = incarnation};
+    lone_message(lone, source, &message, NULL, NULL);
 }
 
 void assert_calls_at(struct lone_node *lone, const char *lines, const char *file, int line)

@@ -56,6 +56,8 @@ void lone_all_written(struct lone_node *lone); /* every write now in flight is d
 void lone_immediate(struct lone_node *lone, uint32_t immediate, uint64_t count);
 void lone_timer(struct lone_node *lone, uint32_t slot);
 void lone_peer_lost(struct lone_node *lone, uint32_t peer, enum peer_status status, uint32_t incarnation);
+/* A replacement of `source` says hello. */
+void lone_hello(struct lone_node *lone, uint32_t source, uint32_t incarnation);
 void lone_about(struct lone_node *lone, uint32_t source, enum message_kind kind, uint32_t request, uint32_t epoch,
                 uint32_t reason);
 

@@ -544,7 +544,7 @@ static void test_30_a_replacement_joins_before_its_predecessor_is_fenced(void **
     begin();
     request(7, 100, 3);
     lone_forget(&decoder);
-    lone_about(&decoder, PREFILLER, MESSAGE_HELLO, 0, 1, 0);
+    lone_hello(&decoder, PREFILLER, 1);
     assert_int_equal(stats().quarantined, 1); /* what the first one was doing it may still be doing */
     request(8, 17, 3);
     assert_calls(&decoder, "expect 0x00100001 4\n"
@@ -554,7 +554,7 @@ static void test_30_a_replacement_joins_before_its_predecessor_is_fenced(void **
     lone_peer_lost(&decoder, PREFILLER, PEER_FENCED, 0);
     assert_calls(&decoder, "expect 0x00100000 0\n"
                            "send n0 failed r7 reason 1 produced 0\n");
-    lone_about(&decoder, PREFILLER, MESSAGE_HELLO, 0, 1, 0); /* again: nothing new */
+    lone_hello(&decoder, PREFILLER, 1); /* again: nothing new */
     lone_immediate(&decoder, 0x00100001, 4);
     lone_forget(&decoder);
     request(9, 17, 3); /* the replacement is not lost */
@@ -580,7 +580,7 @@ static void test_messages_that_make_no_sense_change_nothing(void **state)
     lone_message(&decoder, PREFILLER, &message, NULL, NULL); /* prefillers send no requests */
     lone_about(&decoder, PREFILLER, MESSAGE_ABORT, 7, 0, 0);
     lone_about(&decoder, FRONT, MESSAGE_QUIESCED, 7, 1, 0);
-    lone_about(&decoder, FRONT, MESSAGE_HELLO, 0, 1, 0);
+    lone_hello(&decoder, FRONT, 1);
     for (uint16_t kind = MESSAGE_REQUEST; kind <= MESSAGE_HELLO; kind++)
         lone_about(&decoder, 77, kind, 7, 1, 0); /* a stranger */
     unsigned char garbage[WIRE_HEADER_BYTES];

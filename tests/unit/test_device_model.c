@@ -84,7 +84,10 @@ static int teardown(void **state)
 
 static uint64_t scattered(struct rng *rng, uint32_t bits)
 {
-    return rng_next(rng) >> (64 - 1 - rng_below(rng, bits)) >> rng_below(rng, 2);
+    /* In this order: C leaves open which operand draws first. */
+    uint64_t value = rng_next(rng);
+    uint64_t width = rng_below(rng, bits);
+    return value >> (63 - width);
 }
 
 static void group_add_chunk(struct step_group *group, uint64_t tokens, uint64_t cached)
@@ -95,6 +98,14 @@ static void group_add_chunk(struct step_group *group, uint64_t tokens, uint64_t 
     group->prefill_pairs += tokens * cached + tokens * (tokens + 1) / 2;
 }
 
+/* Of up to 2^bits tokens, in every other case after some that are cached. */
+static void random_chunk(struct rng *rng, struct step_group *group, uint32_t bits)
+{
+    uint64_t tokens = 1 + scattered(rng, bits);
+    uint64_t cached = rng_chance(rng, 1, 2) ? scattered(rng, 17) : 0;
+    group_add_chunk(group, tokens, cached);
+}
+
 static void random_step(struct rng *rng, const struct deployment *deployment, bool prefill, struct step_group *groups)
 {
     memset(groups, 0, GROUPS * sizeof *groups);
@@ -103,7 +114,7 @@ static void random_step(struct rng *rng, const struct deployment *deployment, bo
         for (uint32_t s = 0; s < groups[g].decode_sequences; s++)
             groups[g].decode_context += scattered(rng, 17);
         for (uint64_t chunks = prefill ? rng_below(rng, 4) : 0; chunks > 0; chunks--)
-            group_add_chunk(&groups[g], 1 + scattered(rng, 14), rng_chance(rng, 1, 2) ? scattered(rng, 17) : 0);
+            random_chunk(rng, &groups[g], 14);
     }
     if (groups[0].decode_sequences + groups[0].prefill_sequences == 0)
         groups[0].decode_sequences = 1;
@@ -185,7 +196,7 @@ static void add_work(struct rng *rng, struct step_group *group)
         group_add_chunk(group, 1, 0);
         break;
     case 4:
-        group_add_chunk(group, 1 + scattered(rng, 13), scattered(rng, 17));
+        random_chunk(rng, group, 13);
         break;
     case 5:
         /* One chunk gets longer, or has more before it. */
@@ -254,7 +265,7 @@ static void test_layers(void **state)
     }
 }
 
-/* The list of operators adds up to the step: nearly always within 2 %, and within what is smoothed. */
+/* The list of operators adds up to the step: mostly within 5 %, else within what is smoothed. */
 static void test_breakdown(void **state)
 {
     (void)state;
@@ -275,12 +286,12 @@ static void test_breakdown(void **state)
         }
         int64_t total = step_ns(i, groups);
         int64_t difference = sum > total ? sum - total : total - sum;
-        far += difference * 50 > total;
+        far += difference * 20 > total;
         if (difference * 5 > total)
             fail_msg("%s: operators add up to %lld ns, the step is %lld ns", deployments[i].model, (long long)sum,
                      (long long)total);
     }
-    assert_true(far < 2000 / 20);
+    assert_true(far < 2000 / 8);
 }
 
 /* ---- Known answers -------------------------------------------------------------------------------------------------
@@ -324,15 +335,16 @@ static void test_deepseek_tpot(void **state)
         for (uint32_t i = 0; i < 5; i++) {
             double decode = decode_ms(models[0], batch[i], prompt[row] + output / 2);
             double tpot = decode + (batch[i] - 1) / (double)output * prefill;
-            if (error_of(tpot, measured[row][i]) > 0.25)
+            if (error_of(tpot, measured[row][i]) > 0.20)
                 fail_msg("batch %u: TPOT %.2f ms, measured %.2f ms", batch[i], tpot, measured[row][i]);
-            if (batch[i] <= 8 && error_of(tpot, measured[row][i]) > 0.10)
+            if (batch[i] <= 8 && error_of(tpot, measured[row][i]) > 0.06)
                 fail_msg("batch %u: TPOT %.2f ms, measured %.2f ms", batch[i], tpot, measured[row][i]);
         }
     }
 }
 
-/* Likewise Llama-3.1-70B fp8 under vLLM on H100 and H200, 1K in and 1K out, TP4. */
+/* Likewise Llama-3.1-70B fp8 under vLLM on H100 and H200, 1K in and 1K out, TP4. What is missing at 32 is vLLM's host
+ * time a sequence, 36 to 54 us, which the model does not have. */
 static void test_llama_tpot(void **state)
 {
     (void)state;
@@ -350,28 +362,33 @@ static void test_llama_tpot(void **state)
         double tpot =
             decode_ms(model, rows[i].batch, 922 + 461) + (rows[i].batch - 1) / 922.0 * prefill_ms(model, 922, 0);
         device_model_free(model);
-        if (error_of(tpot, rows[i].measured) > 0.12)
+        if (error_of(tpot, rows[i].measured) > 0.15)
             fail_msg("%s, batch %u: TPOT %.2f ms, measured %.2f ms", rows[i].gpu, rows[i].batch, tpot,
                      rows[i].measured);
     }
 }
 
-/* Qwen3-235B on H200 TP4, prefill compute per layer of arXiv 2510.27656: 2.267, 4.578, 9.860 ms for 4K, 8K and 16K, and
- * 3.5 ms more for each chunk of 16K before. The model is a fifth fast: that engine's expert and dense kernels take
- * longer than the measured ones; attention, the slope over chunks, agrees. */
+/* Qwen3-235B on H200 TP4, prefill compute a layer of arXiv 2510.27656: prompts of 4K and 8K, and chunks of 16K after 0,
+ * 16K, 48K and 112K cached tokens. Short prompts come out a fifth fast, for that engine's expert and dense kernels take
+ * longer than the measured ones; attention, which decides the late chunks, agrees. */
 static void test_qwen_layers(void **state)
 {
     (void)state;
-    static const uint64_t prompt[3] = {4096, 8192, 16384};
-    static const double measured[3] = {2.267, 4.578, 9.860};
-    const struct device_model *model = models[7];
-    for (uint32_t i = 0; i < 3; i++) {
-        double layer = prefill_ms(model, prompt[i], 0) / 94;
-        if (layer > measured[i] || layer < 0.75 * measured[i])
-            fail_msg("%llu tokens: %.3f ms a layer, measured %.3f", (unsigned long long)prompt[i], layer, measured[i]);
+    static const struct {
+        uint64_t tokens;
+        uint64_t cached;
+        double measured;
+        double error;
+    } rows[] = {
+        {4096, 0, 2.267, 0.25},       {8192, 0, 4.578, 0.25},       {16384, 0, 9.860, 0.20},
+        {16384, 16384, 13.295, 0.15}, {16384, 49152, 20.344, 0.05}, {16384, 114688, 34.895, 0.05},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double layer = prefill_ms(models[7], rows[i].tokens, rows[i].cached) / 94;
+        if (error_of(layer, rows[i].measured) > rows[i].error)
+            fail_msg("%llu tokens: %.3f ms a layer, measured %.3f", (unsigned long long)rows[i].tokens, layer,
+                     rows[i].measured);
     }
-    double chunk = (prefill_ms(model, 16384, 65536) - prefill_ms(model, 16384, 0)) / 94 / 4;
-    assert_true(error_of(chunk, 3.5) < 0.15);
 }
 
 /* ---- Parallelism ---------------------------------------------------------------------------------------------------
@@ -417,7 +434,7 @@ static void test_pipeline(void **state)
     for (uint32_t batch = 16; batch <= 1024; batch *= 2) {
         double whole = decode_ms(two, 2 * batch, 2048);
         double half = decode_ms(one, batch, 2048);
-        double logits = 0.4; /* of the second microbatch, at most */
+        double logits = 1.0; /* of the second microbatch, at most */
         if (whole <= half || whole > half + 0.1 + logits)
             fail_msg("batch %u: %.3f ms in two stages, %.3f ms for half of it in one", batch, whole, half);
     }
@@ -499,7 +516,7 @@ static void test_determinism(void **state)
         digest = digest_add(digest, (uint64_t)time.layer_ns);
         digest = digest_add(digest, (uint64_t)time.bound);
     }
-    if (digest != UINT64_C(0))
+    if (digest != UINT64_C(0x97981ce65bd0924b))
         fail_msg("digest 0x%016llx", (unsigned long long)digest);
 }
 

@@ -725,9 +725,14 @@ static void test_30_a_replacement_numbers_its_epochs_afresh(void **state)
     begin();
     prefill(7, 5, 64);
     lone_forget(&prefiller);
-    lone_about(&prefiller, DECODER, MESSAGE_HELLO, 0, 1, 0);
+    lone_hello(&prefiller, DECODER, 1);
     assert_calls(&prefiller, "stop t0\n");
-    prefill(8, 5, 32); /* the same number as its predecessor's that is still here */
+    prefill(7, 6, 64); /* late ones from the predecessor */
+    cancel(7, 5);
+    assert_calls(&prefiller, "");
+    struct message message = prefill_of(8, 5, 32, 0); /* the same number as its predecessor's that is still here */
+    message.incarnation = 1;
+    deliver(&message, NULL);
     lone_peer_lost(&prefiller, DECODER, PEER_SUSPECTED, 0);
     lone_peer_lost(&prefiller, DECODER, PEER_FENCED, 0); /* of the predecessor */
     assert_calls(&prefiller, "send n2 accepted r8 e5\n");
@@ -735,7 +740,8 @@ static void test_30_a_replacement_numbers_its_epochs_afresh(void **state)
     lone_steps_done(&prefiller, 1);
     assert_calls(&prefiller, "launch 2 x1 g0 prefill 1/32+0 leave r7 chunk r8 0+32\n"
                              "write t0 n2 r8 e5 0x00100005 units 0+2 gate 2 0-1>100-101\n");
-    cancel(8, 5); /* finds the new one */
+    message = (struct message){.kind = MESSAGE_CANCEL, .request = 8, .epoch = 5, .incarnation = 1};
+    lone_message(&prefiller, DECODER, &message, NULL, NULL);
     assert_calls(&prefiller, "stop t0\n");
     lone_write_done(&prefiller, 0, WRITE_STOPPED);
     assert_calls(&prefiller, "send n2 quiesced r8 e5\n");
@@ -750,6 +756,14 @@ static void test_30_a_replacement_says_hello(void **state)
     lone_event(&prefiller, &(struct event){.kind = EVENT_START, .count = 3});
     assert_calls(&prefiller, "send n0 hello 3\n"
                              "send n2 hello 3\n");
+    /* It can neither serve nor vouch for what its predecessors were asked. */
+    prefill(7, 1, 64);
+    cancel(7, 1);
+    assert_calls(&prefiller, "");
+    struct message message = prefill_of(8, 2, 64, 0);
+    message.peer_incarnation = 3;
+    deliver(&message, NULL);
+    assert_int_equal(stats().requests_live, 1);
 }
 
 #define CASE(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)

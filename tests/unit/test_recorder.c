@@ -150,7 +150,7 @@ static void second_attempt(void **state)
     say(recorder, 92, DECODER, TRACE_FIRST_TOKEN, 1, 0, 0);
     say(recorder, 100, DECODER, TRACE_FINISHED, 1, 3, 0);
     assert_boundaries(&sink.last, (const int64_t[]){0, 50, 60, 70, 80, 90, 91, 92, 100});
-    assert_int_equal(sink.last.attempts, 1);
+    assert_int_equal(sink.last.attempts, 2);
     assert_int_equal(sink.last.prefiller, PREFILLER);
     recorder_free(recorder);
 }

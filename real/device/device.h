@@ -1,0 +1,74 @@
+/* A device: what computes the steps of one rank. The host device (real/device/host) is a real decoder-only transformer on the
+ * CPU; the CUDA device (real/device/cuda) is the same on a GPU. An executor process owns one device.
+ *
+ * Weights derive from a seed, so that every rank of every instance has its share of the same model without a file. Tokens of
+ * prompts derive from the request's token seed (device_prompt_token). Sampling is greedy; equal logits go to the lowest id.
+ *
+ * On the host device every reduction has a fixed order, whatever the batch, the chunking, the paging and the sharding: the
+ * tokens of a run are a function of (weights, prompt) alone, bit for bit.
+ */
+#ifndef TANDEM_REAL_DEVICE_DEVICE_H
+#define TANDEM_REAL_DEVICE_DEVICE_H
+
+#include "model/architecture.h"
+#include "real/device/collective.h"
+#include "real/kv_memory.h"
+#include "runtime.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct device_config {
+    const struct architecture *architecture;
+    struct kv_memory memory;
+    uint32_t rank; /* within the instance */
+    uint64_t weight_seed;
+    uint32_t sequences_max; /* slots that step changes may name */
+    uint32_t tokens_max;    /* new tokens of one step and group */
+    uint32_t request_tokens_max;
+    void *kv; /* kv_memory_bytes(memory, rank), mapped by the executor; NULL: the device allocates (CUDA) */
+    struct collective *collective; /* of the instance's ranks; NULL with one rank */
+    /* Ticks once per layer of a step, after the layer's attention output is reduced over the group: the step's base plus the
+     * layers done. Written by the lead rank of each group; read by the instance's fabric thread. Never goes back. */
+    _Atomic uint64_t *layer_counter;
+};
+
+/* One decode sequence's token of a step. */
+struct device_token {
+    uint32_t sequence;
+    uint32_t request;
+    uint32_t position; /* of the produced token in the request: prompt tokens come before it */
+    uint32_t token;
+};
+
+struct device;
+
+struct device_ops {
+    const char *name; /* "host", "cuda" */
+    /* NULL with one sentence in `error` when the device is absent or the model cannot be. */
+    struct device *(*make)(const struct device_config *config, char *error, size_t error_size);
+    void (*free)(struct device *device);
+    /* Applies the changes of a launch, in order. */
+    void (*change)(struct device *device, const struct step_change *changes, uint32_t count);
+    /* Runs one step over the chunks that the last change() named and the sequences that have joined. Every rank of the
+     * instance calls it for every step, in the same order, whether or not its group has work. `counter_base`: value of the
+     * layer counter before the first layer. Tokens of decode sequences (and, where `prefill_tokens`, of prompts that end in
+     * this step) are written by the lead rank of each group on the last stage, `tokens` has room for sequences_max; other
+     * ranks write none. False when the collective was abandoned. */
+    bool (*step)(struct device *device, uint64_t counter_base, bool prefill_tokens, struct device_token *tokens,
+                 uint32_t *token_count);
+    /* The tail of a request: the hidden state (hidden floats) and logits after the last token computed, into / from a tail
+     * slot. */
+    void (*tail_store)(struct device *device, uint32_t sequence, uint32_t slot);
+    /* A digest of one page plane, for --verify. */
+    uint64_t (*page_digest)(struct device *device, uint32_t layer, uint32_t plane, uint32_t page);
+};
+
+extern const struct device_ops device_host;
+
+/* The token at a position of a prompt. */
+uint32_t device_prompt_token(uint64_t token_seed, uint32_t position, uint32_t vocab);
+
+#endif

@@ -1,0 +1,366 @@
+/* See town.h. */
+#include "support/town.h"
+
+#include "base/arith.h"
+#include "base/limits.h"
+#include "sim/checkers.h"
+#include "support/lone_node.h"
+#include "support/oracle.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Operations know their runtime alone; tests run one town at a time. */
+static struct town *town_now;
+
+/* ---- Between nodes and runtimes ---------------------------------------------------------------------------------- */
+
+static void op_timer_set(struct runtime *rt, uint32_t slot, int64_t at_ns)
+{
+    town_now->ops->timer_set(rt, slot, at_ns);
+}
+
+static void op_launch(struct runtime *rt, const struct step_launch *launch)
+{
+    oracle_launch(town_now->oracle, rt->node, town_now->config.nodes[rt->node].geometry.page_tokens, launch);
+    town_now->ops->launch(rt, launch);
+}
+
+static void op_launch_end(struct runtime *rt, uint32_t ticket)
+{
+    town_now->ops->launch_end(rt, ticket);
+}
+
+static void op_write_post(struct runtime *rt, const struct paged_write *write)
+{
+    oracle_post(town_now->oracle, rt->node, write);
+    town_now->ops->write_post(rt, write);
+}
+
+static void op_write_stop(struct runtime *rt, uint32_t ticket)
+{
+    town_now->ops->write_stop(rt, ticket);
+}
+
+static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t count)
+{
+    oracle_expect(town_now->oracle, rt->node, immediate, count);
+    town_now->ops->immediate_expect(rt, immediate, count);
+}
+
+static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t length)
+{
+    oracle_send(town_now->oracle, rt->node, node, bytes, length);
+    town_now->ops->send(rt, node, bytes, length);
+}
+
+static void op_trace(struct runtime *rt, const struct trace_record *record)
+{
+    town_now->ops->trace(rt, record);
+}
+
+static const struct runtime_ops town_ops = {
+    .timer_set = op_timer_set,
+    .launch = op_launch,
+    .launch_end = op_launch_end,
+    .write_post = op_write_post,
+    .write_stop = op_write_stop,
+    .immediate_expect = op_immediate_expect,
+    .send = op_send,
+    .trace = op_trace,
+};
+
+static void handle(void *self, const struct event *event)
+{
+    node_handle(self, event);
+}
+
+static void before(void *self, int64_t now_ns, uint32_t node, const struct event *event)
+{
+    struct town *town = self;
+    (void)now_ns;
+    oracle_event(town->oracle, node, event);
+}
+
+static const char *role_name(enum node_role role)
+{
+    static const char *const names[] = {
+        [ROLE_FRONT] = "front", [ROLE_PREFILL] = "prefill", [ROLE_DECODE] = "decode", [ROLE_MIXED] = "mixed"};
+    return names[role];
+}
+
+static void traced(void *self, int64_t now_ns, const struct trace_record *record)
+{
+    struct town *town = self;
+    char name[24], request[16] = "";
+    bool end = record->kind == TRACE_FINISHED || record->kind == TRACE_REJECTED || record->kind == TRACE_FAILED ||
+               record->kind == TRACE_ABORTED;
+    if (end) {
+        assert_true(record->request < TOWN_REQUESTS_MAX);
+        town->ends[record->request]++;
+    }
+    snprintf(name, sizeof name, "%s-%u", role_name(town->config.nodes[record->node].role), record->node);
+    if (record->request != TRACE_NO_REQUEST)
+        snprintf(request, sizeof request, " r%" PRIu32, record->request);
+    size_t room = sizeof town->text - town->text_used;
+    int length = snprintf(town->text + town->text_used, room, "%9" PRId64 ".%03d %-9s %s%s %" PRIu64 " %" PRIu64 "\n",
+                          now_ns / 1000, (int)(now_ns % 1000), record->node == 0 ? "front" : name,
+                          trace_kind_name(record->kind), request, record->a, record->b);
+    assert_true(length > 0);
+    if ((size_t)length >= room) {
+        town->text[town->text_used] = '\0';
+        town->text_overflow = true; /* long runs are not told as stories */
+    } else {
+        town->text_used += (size_t)length;
+    }
+}
+
+/* ---- Making one -------------------------------------------------------------------------------------------------- */
+
+struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mixed)
+{
+    struct town_config config = {
+        .node_count = 1 + prefill + decode + mixed,
+        .cost = {.decode_fixed_ns = 19000,
+                 .decode_base_ns = 1000,
+                 .prefill_token_ns = 1000,
+                 .layers = 4},
+        .message_ns = 5000,
+        .watcher_ns = 1000,
+        .detection = {.suspect_ns = 300 * NS_PER_US, .fence_ns = 200 * NS_PER_US},
+    };
+    assert_true(config.node_count <= TOWN_NODES_MAX);
+    for (uint32_t i = 0; i < config.node_count; i++) {
+        struct kv_geometry geometry = small_geometry(1, 2, 16);
+        geometry.layers = 4;
+        geometry.stage_layer_first[1] = 4;
+        geometry.head_bytes = 1024;
+        config.nodes[i] = (struct node_config){
+            .role = i == 0                    ? ROLE_FRONT
+                    : i <= prefill            ? ROLE_PREFILL
+                    : i <= prefill + decode   ? ROLE_DECODE
+                                              : ROLE_MIXED,
+            .seed = 1,
+            .geometry = geometry,
+            .group_count = 1,
+            .pages_per_group = 64,
+            .requests_max = i == 0 ? TOWN_REQUESTS_MAX : 64,
+            .request_tokens_max = 1024,
+            .request_blocks_max = 16,
+            .prefix_block_tokens = 32,
+            .scheduler = {.queue = QUEUE_FCFS,
+                          .token_budget = 64,
+                          .batch_max = 8,
+                          .headroom_tokens = 16,
+                          .repeat_max = 64},
+            .messenger = {.deadline_ns = 100 * NS_PER_MS, .attempts_max = 3, .handoffs_max = 8},
+            .decode_router = ROUTER_ROUND_ROBIN,
+            .prefill_router = ROUTER_ROUND_ROBIN,
+        };
+    }
+    return config;
+}
+
+static void introduce(struct town *town, uint32_t node)
+{
+    struct town_config *config = &town->config;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < config->node_count; i++) {
+        const struct node_config *other = &config->nodes[i];
+        if (i == node || (node != 0 && i != 0 && other->role == config->nodes[node].role))
+            continue;
+        town->peers[node][count++] = (struct peer_config){
+            .node = i,
+            .role = other->role,
+            .group_count = other->group_count,
+            .pages_per_group = other->pages_per_group,
+            .token_budget = other->scheduler.token_budget,
+            .geometry = other->geometry,
+        };
+    }
+    config->nodes[node].node = node;
+    config->nodes[node].front = 0;
+    config->nodes[node].peers = town->peers[node];
+    config->nodes[node].peer_count = count;
+    if (config->plain)
+        config->nodes[node].scheduler.repeat_max = 1;
+}
+
+static void settle_in(struct town *town, uint32_t node)
+{
+    const struct node_config *config = &town->config.nodes[node];
+    struct runtime *rt = sim_runtime(town->sim, node);
+    size_t size = node_size(config, &rt->limits);
+    free(town->memory[node]);
+    town->memory[node] = aligned_alloc(64, size);
+    assert_non_null(town->memory[node]);
+    memset(town->memory[node], 0, size);
+    town->nodes[node] = node_make(config, rt, town->memory[node], size);
+    checkers_watch(town->checkers, node, town->nodes[node]);
+}
+
+static struct sim_node_config host_of(const struct town *town, uint32_t node)
+{
+    struct sim_node_config host = {
+        .network = {.ranks = kv_ranks(&town->config.nodes[node].geometry.parallelism), .host = node},
+        .device = probe_device(&town->config.cost),
+        .group_count = town->config.nodes[node].group_count,
+        .produces_first_token = town->config.nodes[node].role == ROLE_MIXED,
+    };
+    host.network.hardware.gpus_per_node = 8;
+    host.network.hardware.message_ns = town->config.message_ns;
+    host.network.hardware.watcher_ns = town->config.watcher_ns;
+    host.network.hardware.poll_ns = 500;
+    host.network.hardware.nic = (struct nic){.name = "town",
+                                             .base_ns = 2000,
+                                             .bytes_per_s = UINT64_C(10000000000),
+                                             .gap_ps = 100000,
+                                             .knee_permille = 1750,
+                                             .posting_ps = 100000,
+                                             .queue_depth = 256};
+    return host;
+}
+
+void town_make(struct town *town, const struct town_config *config)
+{
+    struct sim_node_config hosts[TOWN_NODES_MAX];
+    memset(town, 0, sizeof *town);
+    town_now = town;
+    town->config = *config;
+    for (uint32_t i = 0; i < config->node_count; i++)
+        introduce(town, i);
+    for (uint32_t i = 0; i < config->node_count; i++)
+        hosts[i] = host_of(town, i);
+    town->sim = sim_make(&(struct sim_config){
+        .seed = 1,
+        .shuffle_seed = config->shuffle_seed,
+        .plain = config->plain,
+        .poison = true,
+        .node_count = config->node_count,
+        .nodes = hosts,
+        .limits = {.writes_in_flight = 64, .message_bytes = MESSAGE_BYTES_MAX},
+        .detection = config->detection,
+    });
+    town->checkers = checkers_make(town->sim, config->node_count, 1);
+    town->oracle = oracle_make();
+    town->ops = sim_runtime(town->sim, 0)->ops;
+    sim_listen(town->sim, &(struct sim_listener){.self = town, .trace = traced, .before = before});
+    for (uint32_t i = 0; i < config->node_count; i++) {
+        sim_runtime(town->sim, i)->ops = &town_ops;
+        settle_in(town, i);
+        sim_attach(town->sim, i, (struct participant){.handle = handle, .self = town->nodes[i]});
+    }
+    sim_start(town->sim);
+}
+
+void town_free(struct town *town)
+{
+    sim_free(town->sim);
+    checkers_free(town->checkers);
+    oracle_free(town->oracle);
+    for (uint32_t i = 0; i < town->config.node_count; i++)
+        free(town->memory[i]);
+}
+
+/* ---- What happens ------------------------------------------------------------------------------------------------ */
+
+static void call_at(struct town *town, int64_t at_us, void (*run)(struct sim *, void *, uint64_t), void *self,
+                    uint64_t argument)
+{
+    sim_call_at(town->sim, at_us * NS_PER_US, (struct sim_call){.run = run, .self = self, .argument = argument});
+}
+
+static void arrive(struct sim *sim, void *self, uint64_t argument)
+{
+    (void)argument;
+    sim_deliver(sim, 0, &(struct event){.kind = EVENT_ARRIVAL, .status = ARRIVAL_NEW, .data = self});
+    free(self);
+}
+
+void town_arrives(struct town *town, int64_t at_us, const struct request_spec *request)
+{
+    struct request_spec *copy = malloc(sizeof *copy);
+    assert_non_null(copy);
+    *copy = *request;
+    call_at(town, at_us, arrive, copy, 0);
+}
+
+void town_prompt(struct town *town, int64_t at_us, uint32_t id, uint32_t prompt_tokens, uint32_t output_tokens)
+{
+    struct request_spec request = {
+        .id = id, .prompt_tokens = prompt_tokens, .output_tokens = output_tokens, .deadline_ns = TIME_NEVER};
+    town_arrives(town, at_us, &request);
+}
+
+static void abort_request(struct sim *sim, void *self, uint64_t id)
+{
+    (void)self;
+    struct request_spec request = {.id = (uint32_t)id};
+    sim_deliver(sim, 0, &(struct event){.kind = EVENT_ARRIVAL, .status = ARRIVAL_ABORT, .data = &request});
+}
+
+void town_aborts(struct town *town, int64_t at_us, uint32_t id)
+{
+    call_at(town, at_us, abort_request, town, id);
+}
+
+static void die(struct sim *sim, void *self, uint64_t node)
+{
+    struct town *town = self;
+    if (!sim_alive(sim, (uint32_t)node))
+        return;
+    checkers_watch(town->checkers, (uint32_t)node, NULL);
+    sim_kill(sim, (uint32_t)node);
+    oracle_died(town->oracle, (uint32_t)node);
+}
+
+void town_dies(struct town *town, int64_t at_us, uint32_t node)
+{
+    call_at(town, at_us, die, town, node);
+}
+
+static void come_back(struct sim *sim, void *self, uint64_t node)
+{
+    struct town *town = self;
+    if (sim_alive(sim, (uint32_t)node))
+        return;
+    settle_in(town, (uint32_t)node);
+    sim_restart(sim, (uint32_t)node, (struct participant){.handle = handle, .self = town->nodes[node]});
+}
+
+void town_returns(struct town *town, int64_t at_us, uint32_t node)
+{
+    call_at(town, at_us, come_back, town, node);
+}
+
+void town_run(struct town *town)
+{
+    town_now = town;
+    enum sim_status status = sim_advance(town->sim, TIME_NEVER - 1);
+    if (status == SIM_IDLE)
+        checkers_drained(town->checkers);
+    const char *failure = checkers_failure(town->checkers);
+    if (failure != NULL || status != SIM_IDLE) {
+        char text[4096];
+        sim_describe(town->sim, text, sizeof text);
+        fail_msg("%s\n%s\n%s", failure == NULL ? "not idle" : failure, text, town->text);
+    }
+    assert_int_equal(oracle_open(town->oracle), 0);
+}
+
+void expect_trace_at(struct town *town, const char *lines, const char *file, int line)
+{
+    assert_false(town->text_overflow);
+    if (strcmp(town->text, lines) != 0) {
+        print_error("%s:%d: it happened so\n%sand should have happened so\n%s", file, line, town->text, lines);
+        _fail(file, line);
+    }
+    town->text_used = 0;
+    town->text[0] = '\0';
+}
