@@ -2,9 +2,9 @@
 #include "sim/run.h"
 
 #include "base/arith.h"
+#include "host/recorder.h"
 #include "host/workload.h"
 #include "sim/checkers.h"
-#include "sim/recorder.h"
 
 #include <inttypes.h>
 #include <stdio.h>
