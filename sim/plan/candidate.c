@@ -319,12 +319,8 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {
         struct decode_bound best = largest_batch(model, pool, groups, deployment->configs[node].pages_per_group,
-<<<<<<< HEAD
-                                                 demand, tpot_limit_ns(&scenario->targets));
-=======
                                                  demand, step_limit_ns(&scenario->targets));
         candidate->token_ns = best.alone_ns;
->>>>>>> main
         if (best.batch == 0) {
             candidate->likely_micro_per_s = 0;
             lower(candidate, 0, best.by);

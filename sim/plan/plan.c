@@ -152,12 +152,7 @@ static const struct plan_candidate *best_so_far(const struct plan *plan, uint32_
         if (plan->scenario->plan.goal == PLAN_SERVE_RATE &&
             item->rate_low_micro_per_s < plan->scenario->plan.rate_micro_per_s)
             continue;
-<<<<<<< HEAD
-        if (best == NULL || plan_better(item->rate_micro_per_s, &item->candidate, best->rate_micro_per_s,
-                                        &best->candidate))
-=======
         if (best == NULL || plan_preferred(plan, item, best))
->>>>>>> main
             best = item;
     }
     return best;

@@ -152,12 +152,8 @@ void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t s
             item->above[seed_index] = probe;
         }
     }
-<<<<<<< HEAD
-    if (seed_index == 0 && !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, requests / 4 + 1, false,
-=======
     uint32_t overloading = max_u32(requests / 4, min_u32(OVERLOAD_REQUESTS_MIN, requests));
     if (seed_index == 0 && !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, overloading, false,
->>>>>>> main
                                        &item->overload))
         return;
     item->seed_micro_per_s[seed_index] = bracket.low;

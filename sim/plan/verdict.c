@@ -336,34 +336,16 @@ static void pick(struct plan *plan)
             continue;
         /* Colocated candidates are all on the same machines: the one that serves most stands for them. */
         const struct plan_candidate *other = *best == NO_CANDIDATE ? NULL : &result->items[*best];
-<<<<<<< HEAD
-        bool better;
-        if (other == NULL)
-            better = true;
-        else if (serve && !item->candidate.mixed &&
-                 item->candidate.usd_micros_per_hour != other->candidate.usd_micros_per_hour)
-            better = item->candidate.usd_micros_per_hour < other->candidate.usd_micros_per_hour;
-        else
-            better = plan_better(item->rate_micro_per_s, &item->candidate, other->rate_micro_per_s,
-                                 &other->candidate);
-        if (better)
-=======
         if (other == NULL ||
             (mixed ? plan_better(item->rate_micro_per_s, &item->candidate, other->rate_micro_per_s, &other->candidate)
                    : plan_preferred(plan, item, other)))
->>>>>>> main
             *best = i;
     }
 }
 
-<<<<<<< HEAD
-/* The cheaper-to-run rival whose interval reaches the best one's: the choice between them is not decided by these runs. */
-static const struct plan_candidate *rival(const struct plan_result *result)
-=======
 /* The rival between which and the best one these runs do not decide: its interval reaches the best one's; or, where a rate
  * is to be served for the least money, it is cheaper and its interval reaches that rate. */
 static const struct plan_candidate *rival(const struct plan *plan)
->>>>>>> main
 {
     const struct plan_result *result = plan->result;
     const struct plan_candidate *best = &result->items[result->best];
@@ -373,17 +355,10 @@ static const struct plan_candidate *rival(const struct plan *plan)
         const struct plan_candidate *item = &result->items[i];
         if (i == result->best || item->candidate.mixed || !item->reachable)
             continue;
-<<<<<<< HEAD
-        if (plan_better(best->rate_low_micro_per_s, &best->candidate, item->rate_high_micro_per_s, &item->candidate))
-            continue;
-        if (closest == NULL || plan_better(item->rate_micro_per_s, &item->candidate, closest->rate_micro_per_s,
-                                           &closest->candidate))
-=======
         bool decided = serve ? item->candidate.cost >= best->candidate.cost || !serves(plan, item->rate_high_micro_per_s)
                              : plan_better(best->rate_low_micro_per_s, &best->candidate, item->rate_high_micro_per_s,
                                            &item->candidate);
         if (!decided && (closest == NULL || plan_preferred(plan, item, closest)))
->>>>>>> main
             closest = item;
     }
     return closest;

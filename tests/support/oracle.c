@@ -139,7 +139,8 @@ void oracle_send(struct oracle *oracle, uint32_t node, uint32_t destination, con
         wire_pages(&m, pages);
         assert_no_write_into(oracle, node, m.group, m.request, m.epoch, pages, m.page_count); /* 1, 2 */
     }
-    if ((m.kind == MESSAGE_QUIESCED || m.kind == MESSAGE_NACK) && m.peer_incarnation == oracle->incarnation[destination]) {
+    bool current = m.peer_incarnation == oracle->incarnation[destination];
+    if (current && (m.kind == MESSAGE_QUIESCED || m.kind == MESSAGE_NACK)) {
         for (uint32_t i = 0; i < oracle->used; i++) {
             const struct open_write *write = &oracle->writes[i];
             if (write->open && write->source == node && write->destination == destination && write->epoch == m.epoch)
