@@ -430,6 +430,7 @@ static void summarize_instance(const struct run *run, uint32_t node, struct inst
         .nic_transmit_busy_ns = network.transmit_busy_ns,
         .nic_receive_busy_ns = network.receive_busy_ns,
         .nic_op_bound_ns = network.op_bound_ns,
+        .posting_busy_ns = network.posting_busy_ns,
         .nic_bytes = network.bytes,
     };
     memcpy(summary->name, instance->name, sizeof summary->name);

@@ -221,6 +221,16 @@ void run_report_free(struct run_report *report);
 json_t *run_report_json(const struct run_report *report);
 json_t *results_run_json(struct results *store, int64_t run, struct user_error *error);
 
+/* What a run was made from: the scenario's file and what was set beside it (--set, and the values of a sweep). */
+#define RESULTS_ORIGIN_PARAMS_MAX 128
+struct results_origin {
+    char path[1024];
+    uint32_t param_count;
+    struct results_param params[RESULTS_ORIGIN_PARAMS_MAX]; /* by path; owned */
+};
+bool results_origin_read(struct results *store, int64_t run, struct results_origin *origin, struct user_error *error);
+void results_origin_free(struct results_origin *origin);
+
 /* Turns what a user calls a run into its id: a number; "last" and "last~N" (probes do not count); "NAME/SEED" or
  * "NAME", the newest run of a scenario. 0 and an error that names the nearest when there is none. */
 int64_t results_run_lookup(struct results *store, const char *name, struct user_error *error);

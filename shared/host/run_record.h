@@ -91,6 +91,7 @@ struct instance_summary {
     int64_t nic_transmit_busy_ns;
     int64_t nic_receive_busy_ns;
     int64_t nic_op_bound_ns;
+    int64_t posting_busy_ns; /* of the thread that posts the writes of all ranks; not stored */
     uint64_t nic_bytes;
 };
 

@@ -42,8 +42,8 @@ struct probe {
     uint32_t decode_bandwidth;
     uint32_t decode_communication;
     uint32_t decode_overhead;
-    uint32_t nic_busy;     /* of the busiest NIC */
-    uint32_t nic_op_bound; /* of that NIC's busy time */
+    uint32_t nic_busy;     /* of the busiest NIC, or posting thread */
+    uint32_t nic_op_bound; /* of that time: spent on writes rather than on bytes */
     uint32_t kv_peak;
 };
 

@@ -386,7 +386,7 @@ static void explain(const struct plan *plan)
              best->candidate.label, per_s(best->rate_micro_per_s), per_s(best->rate_low_micro_per_s),
              per_s(best->rate_high_micro_per_s), per_s(best->rate_micro_per_s) / best->candidate.gpus,
              best->candidate.gpus, bound_name(best->bound_by),
-             best->capped ? " (the targets are lax: they were still met at all that it can carry)" : "");
+             best->capped ? " (its probes ended before their queues reached the targets)" : "");
     if (plan->scenario->plan.goal == PLAN_SERVE_RATE) {
         snprintf(sentence, sizeof sentence, " It is the cheapest that serves %.2f/s.",
                  per_s(plan->scenario->plan.rate_micro_per_s));
