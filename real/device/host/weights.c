@@ -2,7 +2,8 @@
  *
  * Scales: a matrix of n inputs has variance gain^2 / n, so that a normalised input of any width gives outputs of
  * deviation `gain`. Queries have a larger one, which makes attention prefer some positions; the residual stream starts
- * small, so that what the layers add decides the next token, not the last token alone.
+ * small, so that what the layers add decides the next token, not the last token alone. Where the LM head is the embedding
+ * it starts smaller still: a token's logit for itself grows with the root of the hidden size.
  */
 #include "real/device/host/weights.h"
 
@@ -13,6 +14,7 @@
 
 #define GAIN_QUERY 3.0f
 #define GAIN_EMBEDDING 0.5f
+#define GAIN_EMBEDDING_TIED 2.0f /* over the root of the hidden size */
 
 /* Fills a part of a matrix; in a first pass with no memory it only counts. */
 struct filler {
@@ -173,7 +175,9 @@ static void fill_all(struct filler *filler, const struct architecture *a, const 
 bool host_weights_make(struct host_weights *weights, const struct architecture *architecture,
                        const struct host_shape *shape, uint64_t seed)
 {
-    *weights = (struct host_weights){.seed = seed, .embedding_scale = scale_of(1, GAIN_EMBEDDING)};
+    *weights = (struct host_weights){.seed = seed};
+    weights->embedding_scale = architecture->tied_embeddings ? scale_of(architecture->hidden, GAIN_EMBEDDING_TIED)
+                                                             : scale_of(1, GAIN_EMBEDDING);
     weights->layers = calloc(shape->layer_count, sizeof *weights->layers);
     if (weights->layers == NULL)
         return false;
