@@ -11,6 +11,7 @@
 #ifndef TANDEM_REAL_DEVICE_COLLECTIVE_H
 #define TANDEM_REAL_DEVICE_COLLECTIVE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +29,7 @@ size_t collective_bytes(uint32_t ranks, size_t floats_max);
  * A rank in a call waits for the others until *abandon becomes true, which is looked at every few milliseconds; then this
  * call and all later ones return false, and the memory is of no more use. NULL when there is no memory. */
 struct collective *collective_join(void *memory, uint32_t rank, uint32_t ranks, size_t floats_max,
-                                   const volatile bool *abandon);
+                                   const _Atomic bool *abandon);
 void collective_leave(struct collective *collective);
 
 /* In place: every element becomes the sum over ranks [first, first + count), which all call it alike. */

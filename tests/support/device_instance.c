@@ -34,7 +34,7 @@ struct device_instance {
     uint32_t rank_count;
     struct rank *ranks;
     void *shared;
-    bool abandon;
+    _Atomic bool abandon;
     pthread_barrier_t start;
     pthread_barrier_t end;
     bool stopping;

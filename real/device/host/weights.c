@@ -14,7 +14,7 @@
 
 #define GAIN_QUERY 3.0f
 #define GAIN_EMBEDDING 0.5f
-#define GAIN_EMBEDDING_TIED 2.0f /* over the root of the hidden size */
+#define GAIN_EMBEDDING_TIED 1.0f /* over the root of the hidden size */
 
 /* Fills a part of a matrix; in a first pass with no memory it only counts. */
 struct filler {
