@@ -42,7 +42,7 @@ const struct provider providers[] = {
         .name = "shm",
         .libfabric = "shm",
         .one_host = true,
-        .delivery = "a response in the shared region, given after the target has copied",
+        .delivery = "a response in the shared region, given after the target has copied; 4 KiB and less go one at a time",
         .death = "nothing at all: only deadlines and the control plane see it",
     },
     {.name = NULL},
