@@ -131,6 +131,9 @@ static int tell(struct sweep *sweep, struct variant *variant, const struct comma
         *error = failed;
         return EXIT_USER;
     }
+    for (size_t k = 0; k < variant->override_count; k++)
+        fprintf(command->err, "%s%s=%s%s", k == 0 ? "with " : ", ", variant->overrides[k].path,
+                variant->overrides[k].value, k + 1 == variant->override_count ? ":\n" : "");
     fprintf(command->err, "%s\n", failed.text);
     return EXIT_WORSE;
 }

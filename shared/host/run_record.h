@@ -46,9 +46,11 @@ struct request_row {
                                             it reached, then its end in BOUNDARY_FINISHED */
 };
 
+/* One post: a request has one a chunk, and one of its tail. */
 struct transfer_row {
     uint32_t request;
     uint32_t epoch;
+    uint64_t ticket; /* the sender's name of the post */
     uint16_t source;
     uint16_t destination;
     uint32_t layers;

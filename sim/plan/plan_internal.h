@@ -1,4 +1,5 @@
-/* What the parts of the planner share: enumeration (space.c), search (search.c), verdict (verdict.c), order (plan.c). */
+/* What the parts of the planner share: enumeration (space.c), search (search.c), verdict (verdict.c), order (plan.c).
+ */
 #ifndef TANDEM_SIM_PLAN_PLAN_INTERNAL_H
 #define TANDEM_SIM_PLAN_PLAN_INTERNAL_H
 
@@ -22,7 +23,7 @@ struct plan {
     struct device_model *models[SCENARIO_POOLS_MAX][SCENARIO_SHARDINGS_MAX];
     char model_errors[SCENARIO_POOLS_MAX][SCENARIO_SHARDINGS_MAX][256];
 
-    pthread_mutex_t lock; /* of the store, the counts and the failure */
+    pthread_mutex_t lock;     /* of the store, the counts and the failure */
     enum plan_status failure; /* PLAN_DONE: none */
     char *error;
     size_t error_size;
