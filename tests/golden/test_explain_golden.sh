@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# explain over every shipped scenario, and the transfer plan of 4096 tokens against tests/golden/transfer-* where there is
-# one. With TANDEM_BLESS set, they are written anew, for every scenario.
+# explain over every shipped scenario, and the transfer plan of 4096 tokens against tests/golden/transfer-* where there
+# is one. With TANDEM_BLESS set, they are written anew, for every scenario.
 set -euo pipefail
 root="$1"
 here="$(mktemp -d)"

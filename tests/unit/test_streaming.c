@@ -1,5 +1,5 @@
-/* Memory of a stored run grows with the requests in flight, not with those that have passed: the same load, ten times as
- * long, in processes of their own, whose peaks the kernel tells.
+/* Memory of a stored run grows with the requests in flight, not with those that have passed: the same load, ten times
+ * as long, in processes of their own, whose peaks the kernel tells.
  */
 #define _DEFAULT_SOURCE
 
@@ -87,8 +87,8 @@ static void memory_does_not_grow_with_the_requests_that_passed(void **state)
     (void)state;
     int64_t once = peak_kib(REQUESTS);
     int64_t long_run = peak_kib(10 * REQUESTS);
-    /* The page cache of the database is not full after the short run: it may fill to its bound, and no further. Rows that
-     * were kept, of requests, transfers and steps, would take twice of that. */
+    /* The page cache of the database is not full after the short run: it may fill to its bound, and no further. Rows
+     * that were kept, of requests, transfers and steps, would take twice of that. */
     assert_true(long_run - RESULTS_CACHE_KIB < once * 12 / 10);
 }
 
