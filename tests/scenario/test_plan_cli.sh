@@ -122,12 +122,13 @@ for turn in $(seq 18); do
     killed=0
     wait "$writer" 2> /dev/null || killed=$?
     [ -e "$here/plan.db" ] || continue
-    answers compare last last --db "$here/plan.db" 2> "$here/err" || true
     if [ "$killed" = 0 ]; then
         cmp "$here/whole" "$here/killed" || fail "turn $turn of seed $seed: another answer"
         rm -f "$here"/plan.db*
     elif [ -s "$here/plan.db" ]; then
         sound "$here/plan.db"
+        "$TANDEM" compare last last --db "$here/plan.db" > "$here/out" 2> "$here/err" ||
+            expect 'fewer runs are stored\|holds no results' "$here/err"
         resumed=$((resumed + 1))
         # Now and then, on from here to the end.
         if [ $((turn % 3)) = 0 ]; then

@@ -9,8 +9,8 @@ one=(run "$scenario" --db "$db" --set 'load.rate=per_second(5)')
 
 answers "${one[@]}" --format json
 cp "$here/out" "$here/one"
-for key in scenario seed backend trace_hash requests completed rejected failed duration_s goodput_per_s ttft_ms tpot_ms \
-    itl_ms e2e_ms spans_ms instances; do
+for key in scenario seed backend trace_hash requests completed rejected failed duration_s goodput_per_s ttft_ms \
+    tpot_ms itl_ms e2e_ms spans_ms instances; do
     expect "^  \"$key\": " "$here/one"
 done
 answers "${one[@]}" --format json # a check of the stored one
@@ -21,7 +21,7 @@ answers "${one[@]}" --seed 2 --format json
 expect '"seed": 2' "$here/out"
 sql_is "$db" 'SELECT count(*) FROM run' 2
 answers "${one[@]}"
-expect '^run 1: run-small, seed 1' "$here/out"
+expect '^run 1: run-small, load.rate=per_second(5), seed 1' "$here/out"
 answers "${one[@]}" --format md
 expect '^| *200' "$here/out"
 answers "${one[@]}" --format csv

@@ -4,7 +4,7 @@
 #include "sim/plan/probe.h"
 
 #include "base/arith.h"
-#include "sim/recorder.h"
+#include "host/recorder.h"
 #include "support/scenarios.h"
 
 #include <setjmp.h>
