@@ -86,6 +86,7 @@ struct host_device {
     float *o;        /* [rows][heads * value_dim] */
     float *latent;   /* MLA: [rows][max(q_latent_dim, latent_dim + rope_dim)] */
     float *sums;     /* MLA: [rows][latent_dim] */
+    double *frequencies; /* [rotated dimensions / 2] */
     float *cosines;  /* [rows][rotated dimensions / 2] */
     float *sines;
     float *keys;     /* [request_tokens_max][cache_dim]: of the sequence at hand */
@@ -117,9 +118,9 @@ void host_sequence_release(struct host_sequence *sequence);
 /* attention.c: x += output projection of attention, reduced over the group. */
 bool host_attention(struct host_device *device, uint32_t layer);
 
-/* Elements of a head's cached vector at a position of a sequence. */
-uint16_t *host_cache(const struct host_device *device, const struct host_sequence *sequence, uint32_t layer,
-                     uint32_t plane, uint32_t kv_head, uint32_t position);
+/* Where a head's cached vector of a position of a sequence lies. */
+uint8_t *host_cache(const struct host_device *device, const struct host_sequence *sequence, uint32_t layer,
+                    uint32_t plane, uint32_t kv_head, uint32_t position);
 
 /* mlp.c: x += the layer's MLP. Every rank of the stage calls it, with rows or without. */
 bool host_mlp_layer(struct host_device *device, uint32_t layer);

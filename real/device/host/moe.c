@@ -7,8 +7,8 @@
 #include "real/device/host/host_device.h"
 
 #include "base/arith.h"
-#include "base/check.h"
-#include "real/device/host/kernels.h"
+#include "real/device/host/linear.h"
+#include "real/device/kernels/topk.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -73,28 +73,17 @@ void host_moe_free(struct host_moe *moe)
     free(moe);
 }
 
-/* The `active` largest logits, equal ones by lowest expert, with their softmax among themselves (Mixtral, Qwen3 with
- * norm_topk_prob). */
+/* The best experts of one row, and their weights among themselves. */
 static void choose(const float *logits, uint32_t experts, uint32_t active, struct pair *pairs)
 {
-    for (uint32_t k = 0; k < active; k++) {
-        uint32_t best = UINT32_MAX;
-        for (uint32_t e = 0; e < experts; e++) {
-            bool taken = false;
-            for (uint32_t j = 0; j < k; j++)
-                taken |= pairs[j].expert == e;
-            if (!taken && (best == UINT32_MAX || logits[e] > logits[best]))
-                best = e;
-        }
-        pairs[k] = (struct pair){.expert = best, .weight = logits[best]};
-    }
-    float weights[UNITS_MAX];
-    CHECK(active <= UNITS_MAX);
+    float scores[KERNEL_TOPK_MAX];
+    uint32_t ids[KERNEL_TOPK_MAX];
+    uint32_t count = 0;
+    for (uint32_t e = 0; e < experts; e++)
+        kernel_topk_offer(scores, ids, &count, active, logits[e], e);
+    kernel_topk_weights(scores, count);
     for (uint32_t k = 0; k < active; k++)
-        weights[k] = pairs[k].weight;
-    float sum = kernel_exponentials(weights, active);
-    for (uint32_t k = 0; k < active; k++)
-        pairs[k].weight = weights[k] / sum;
+        pairs[k] = (struct pair){.expert = ids[k], .weight = scores[k]};
 }
 
 /* Routes a tile, and numbers each set's pairs. Leaves what every rank contributes, in floats, in device->counts. */
@@ -103,7 +92,7 @@ static void route(struct host_device *device, const struct host_layer *layer, co
     const struct architecture *a = &device->architecture;
     const struct host_shape *shape = &device->shape;
     struct host_moe *moe = device->moe;
-    kernel_product(&(struct product){.x = x,
+    linear_product(&(struct product){.x = x,
                                      .x_stride = a->hidden,
                                      .weights = layer->router,
                                      .y = moe->router,

@@ -6,7 +6,7 @@
 #include "real/device/host/host_device.h"
 
 #include "base/arith.h"
-#include "real/device/host/kernels.h"
+#include "real/device/host/linear.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,9 +57,9 @@ static bool spans_logits(struct host_device *device, const struct host_span *con
 {
     const struct architecture *a = &device->architecture;
     for (uint32_t i = 0; i < count; i++)
-        kernel_rms_norm(device->x + (size_t)(spans[i]->row_first + spans[i]->rows - 1) * a->hidden,
+        linear_rms_norm(device->x + (size_t)(spans[i]->row_first + spans[i]->rows - 1) * a->hidden,
                         device->weights.norm_final, device->normed_last + (size_t)i * a->hidden, a->hidden);
-    kernel_product(&(struct product){.x = device->normed_last,
+    linear_product(&(struct product){.x = device->normed_last,
                                      .x_stride = a->hidden,
                                      .weights = device->weights.lm_head,
                                      .y = device->logits,

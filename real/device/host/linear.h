@@ -8,8 +8,8 @@
  * Vectors of eight floats are written with the compilers' vector extension: whatever the instruction set, lane by lane the
  * same additions in the same order.
  */
-#ifndef TANDEM_REAL_DEVICE_HOST_KERNELS_H
-#define TANDEM_REAL_DEVICE_HOST_KERNELS_H
+#ifndef TANDEM_REAL_DEVICE_HOST_LINEAR_H
+#define TANDEM_REAL_DEVICE_HOST_LINEAR_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,35 +31,34 @@ struct product {
     uint32_t width;
 };
 
-void kernel_product(const struct product *product);
+void linear_product(const struct product *product);
 
 /* Sum of a[i] * b[i] as one unit. */
-float kernel_dot(const float *a, const float *b, uint32_t n);
+float linear_dot(const float *a, const float *b, uint32_t n);
 
-/* y = x / sqrt(mean of squares + 1e-5) * gain. */
-void kernel_rms_norm(const float *x, const float *gain, float *y, uint32_t n);
+/* y = x * kernel_rms_scale(sum of squares, n) * gain. */
+void linear_rms_norm(const float *x, const float *gain, float *y, uint32_t n);
 
 /* Rotates pairs (i, i + n / 2) of an even n by the angles whose n / 2 cosines and sines are given. */
-void kernel_rotate(float *x, const float *cosines, const float *sines, uint32_t n);
+void linear_rotate(float *x, const float *cosines, const float *sines, uint32_t n);
 
-/* Cosines and sines of position * 10000^(-2 i / n), i < n / 2. */
-void kernel_angles(uint32_t position, uint32_t n, float *cosines, float *sines);
+/* Cosines and sines of position * frequencies[i], i < n / 2. */
+void linear_angles(uint32_t position, const double *frequencies, uint32_t n, float *cosines, float *sines);
 
 /* scores <- exp(scores - maximum); returns their sum, taken in ascending order. n >= 1. */
-float kernel_exponentials(float *scores, uint32_t n);
+float linear_exponentials(float *scores, uint32_t n);
 
 /* gate <- gate / (1 + exp(-gate)) * up. */
-void kernel_swiglu(float *gate, const float *up, size_t n);
+void linear_swiglu(float *gate, const float *up, size_t n);
 
 /* y[d] = (sum over j, ascending, of weights[j] * values[j * stride + d]) / divisor, d < n. */
-void kernel_weighted_rows(const float *weights, const float *values, size_t stride, uint32_t rows, uint32_t n,
+void linear_weighted_rows(const float *weights, const float *values, size_t stride, uint32_t rows, uint32_t n,
                           float divisor, float *y);
 
-void kernel_add(float *x, const float *y, size_t n);
+void linear_add(float *x, const float *y, size_t n);
 
-/* Round to nearest, ties to even; what overflows becomes infinite. */
-uint16_t bf16_round(float value);
-void bf16_store(uint16_t *to, const float *from, uint32_t n);
-void bf16_load(float *to, const uint16_t *from, uint32_t n);
+/* Elements as the KV cache keeps them, of 2 bytes (bf16) or 1 (fp8 e4m3). */
+void linear_cache_store(void *to, const float *from, uint32_t n, uint32_t element_bytes);
+void linear_cache_load(float *to, const void *from, uint32_t n, uint32_t element_bytes);
 
 #endif
