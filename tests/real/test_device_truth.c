@@ -319,20 +319,21 @@ static void test_all(void **state)
     }
 }
 
-/* Different prompts lead to different tokens, and none repeats one token for ever: else the tests above prove little. */
+/* Different prompts lead to different tokens, which mostly differ from one to the next: else the tests above prove little.
+ * (Now and then a small model repeats a token for a while.) */
 static void test_references_differ(void **state)
 {
     (void)state;
     for (uint32_t model = 0; model < MODELS; model++) {
         const struct reference *reference = reference_of((enum model)model);
+        uint32_t changes = 0;
         for (uint32_t i = 0; i < REQUESTS; i++) {
-            uint32_t changes = 0;
             for (uint32_t t = 1; t < OUTPUT; t++)
                 changes += reference->tokens[i][t] != reference->tokens[i][t - 1];
-            assert_true(changes >= 2);
             for (uint32_t j = 0; j < i; j++)
                 assert_memory_not_equal(reference->tokens[i], reference->tokens[j], sizeof reference->tokens[i]);
         }
+        assert_true(changes >= REQUESTS * (OUTPUT - 1) * 3 / 4);
         for (uint32_t other = 0; other < model; other++)
             assert_memory_not_equal(reference->tokens, references[other].tokens, sizeof reference->tokens);
     }
