@@ -197,6 +197,12 @@ uint32_t device_instance_step(struct device_instance *instance, const struct ste
     return written;
 }
 
+void device_instance_change(struct device_instance *instance, const struct step_change *changes, uint32_t count)
+{
+    for (uint32_t i = 0; i < instance->rank_count; i++)
+        device_host.change(instance->ranks[i].device, changes, count);
+}
+
 void device_instance_given(struct device_instance *instance, uint32_t sequence, uint32_t first, const uint32_t *tokens,
                            uint32_t count)
 {

@@ -120,11 +120,13 @@ bool host_shape_make(struct host_shape *shape, const struct device_config *confi
                  shape->tensor);
         return false;
     }
+    if (!split_attention(shape, config, error, error_size))
+        return false;
     bool any_dense = a->experts == 0 || a->dense_layers > 0;
     if (any_dense && !split(a->intermediate, shape->tensor, "an MLP", &shape->dense_units, &shape->dense_width, error,
                             error_size))
         return false;
     shape->vocab_first = host_vocab_first(a, shape->tensor, shape->t);
     shape->vocab_count = host_vocab_first(a, shape->tensor, shape->t + 1) - shape->vocab_first;
-    return split_attention(shape, config, error, error_size) && split_experts(shape, config, error, error_size);
+    return split_experts(shape, config, error, error_size);
 }
