@@ -149,8 +149,8 @@ static void test_prefix(void **state)
     device_instance_free(instance);
 }
 
-/* After four tokens a request is preempted; elsewhere its prompt and those tokens are computed again, and it goes on: on a
- * decoder of its own, and where the tokens were computed again (a mixed instance). */
+/* After four tokens a request is preempted; elsewhere its prompt and those tokens are computed again, and it goes on:
+ * on a decoder of its own, and where the tokens were computed again (a mixed instance). */
 static void test_resume(void **state)
 {
     (void)state;
@@ -270,9 +270,9 @@ static void test_refusals(void **state)
                                        .sequences_max = 1,
                                        .tokens_max = 1,
                                        .request_tokens_max = 4};
-        assert_int_equal(kv_geometry_make(config.architecture, refusals[i].parallelism, PAGE, LAYOUT_HND,
-                                          &config.memory.geometry),
-                         GEOMETRY_OK);
+        assert_int_equal(
+            kv_geometry_make(config.architecture, refusals[i].parallelism, PAGE, LAYOUT_HND, &config.memory.geometry),
+            GEOMETRY_OK);
         if (strstr(refusals[i].text, "fp8") != NULL)
             refusals[i].architecture.kv_format = FORMAT_FP4;
         assert_null(device_host.make(&config, error, sizeof error));
@@ -302,8 +302,8 @@ static void test_prompt_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed),      cmocka_unit_test(test_prefix), cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_slot_again), cmocka_unit_test(test_digest), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_mixed),         cmocka_unit_test(test_prefix), cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_slot_again),    cmocka_unit_test(test_digest), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_prompt_tokens),
     };
     return cmocka_run_group_tests_name("device_host", tests, NULL, NULL);

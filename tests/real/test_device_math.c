@@ -1,6 +1,7 @@
 /* The host device against a naive transformer: double precision, no cache, no pages, no shards, keys and values of MLA
- * decompressed for every head, every matrix element asked of its seed when it is used. What they share is the definition of
- * the weights and the rounding of cached elements. Compared are the hidden state and the logits of a prompt's tail.
+ * decompressed for every head, every matrix element asked of its seed when it is used. What they share is the
+ * definition of the weights and the rounding of cached elements. Compared are the hidden state and the logits of a
+ * prompt's tail.
  */
 #include "support/device_instance.h"
 
@@ -212,8 +213,8 @@ static void naive_forward(double *logits)
     float gain = model->tied_embeddings ? MODEL_GAIN_EMBEDDING_TIED : MODEL_GAIN_EMBEDDING;
     for (uint32_t t = 0; t < TOKENS; t++)
         for (uint32_t i = 0; i < model->hidden; i++)
-            hidden[t][i] = weight(SEEDED_EMBEDDING, 0, 0, device_prompt_token(TOKEN_SEED, t, model->vocab), i, embedded,
-                                  gain);
+            hidden[t][i] =
+                weight(SEEDED_EMBEDDING, 0, 0, device_prompt_token(TOKEN_SEED, t, model->vocab), i, embedded, gain);
     for (uint32_t layer = 0; layer < model->layers; layer++) {
         uint32_t width = model->heads * (model->attention == ATTENTION_MLA ? model->value_dim : model->head_dim);
         double projected[WIDTH_MAX];
@@ -235,8 +236,8 @@ static void naive_forward(double *logits)
         }
     }
     normalise(SEEDED_NORM_FINAL, 0, hidden[TOKENS - 1], model->hidden, normed[0]);
-    multiply(model->tied_embeddings ? SEEDED_EMBEDDING : SEEDED_LM_HEAD, 0, 0, 0, model->vocab, normed[0], model->hidden,
-             MODEL_GAIN, logits);
+    multiply(model->tied_embeddings ? SEEDED_EMBEDDING : SEEDED_LM_HEAD, 0, 0, 0, model->vocab, normed[0],
+             model->hidden, MODEL_GAIN, logits);
 }
 
 static void compare(const struct architecture *architecture)
@@ -253,8 +254,8 @@ static void compare(const struct architecture *architecture)
         largest = fmax(largest, fabs(hidden[TOKENS - 1][i] - (double)tail[i]));
     for (uint32_t i = 0; i < model->vocab; i++)
         largest = fmax(largest, fabs(logits[i] - (double)tail[model->hidden + i]));
-    /* Logits have deviation 1, hidden states a few. What remains is f32 rounding, about 1e-5, as long as it moves no cached
-     * element to the neighbouring bf16 or fp8 value. */
+    /* Logits have deviation 1, hidden states a few. What remains is f32 rounding, about 1e-5, as long as it moves no
+     * cached element to the neighbouring bf16 or fp8 value. */
     if (!(largest < 1e-3))
         fail_msg("largest difference %f", largest);
 }

@@ -1,8 +1,8 @@
 /* Attention of the host device over a paged cache: grouped-query, and multi-head latent with absorbed weights.
  *
- * A row attends to the cached vectors of positions 0 to its own, its own included, all read back from the cache: so a prompt
- * computed in one chunk and one that came over the network in pages give the same bits. Scores, exponentials and the
- * weighted sum each run over positions in ascending order, whatever page or chunk they came in.
+ * A row attends to the cached vectors of positions 0 to its own, its own included, all read back from the cache: so a
+ * prompt computed in one chunk and one that came over the network in pages give the same bits. Scores, exponentials and
+ * the weighted sum each run over positions in ascending order, whatever page or chunk they came in.
  *
  * MLA computes prompts the same absorbed way as single tokens: a query is mapped into latent space, attends to latents,
  * and the latent sum is mapped to values. Decompressing K and V for prompts would be faster, and round differently.
@@ -138,8 +138,7 @@ static void gqa(struct host_device *device, uint32_t layer)
     const struct host_shape *shape = &device->shape;
     const struct host_layer *weights = &device->weights.layers[layer - shape->layer_first];
     uint32_t dim = shape->cache_dim;
-    project(device->normed, device->architecture.hidden, weights->q, shape->heads * dim, device->q,
-            device->batch.rows);
+    project(device->normed, device->architecture.hidden, weights->q, shape->heads * dim, device->q, device->batch.rows);
     for (size_t row = 0; row < device->batch.rows; row++)
         for (uint32_t h = 0; h < shape->heads; h++)
             linear_rotate(device->q + (row * shape->heads + h) * dim, device->cosines + row * (dim / 2),

@@ -1,8 +1,8 @@
 /* What one rank of the host device holds of the model: which layers, heads, columns of the MLPs and experts.
  *
  * Split dimensions are cut into units, and a rank holds an aligned run of them (linear.h): attention outputs into query
- * heads, an MLP's intermediate dimension into the largest power of two, at most 32, that divides it. The ranks that share
- * a dimension must be a power of two and divide its units.
+ * heads, an MLP's intermediate dimension into the largest power of two, at most 32, that divides it. The ranks that
+ * share a dimension must be a power of two and divide its units.
  */
 #ifndef TANDEM_REAL_DEVICE_HOST_SHAPE_H
 #define TANDEM_REAL_DEVICE_HOST_SHAPE_H
@@ -30,10 +30,10 @@ struct host_shape {
     uint32_t heads;
     uint32_t kv_heads;
     uint32_t kv_head_first;
-    uint32_t query_dim; /* of a head: head_dim, or nope_dim + rope_dim */
-    uint32_t value_dim; /* of a head's output: head_dim, or value_dim */
-    uint32_t cache_dim; /* cached elements of a head, token and plane: head_dim, or latent_dim + rope_dim */
-    uint32_t rotated;   /* dimensions that rope turns: head_dim, or rope_dim */
+    uint32_t query_dim;     /* of a head: head_dim, or nope_dim + rope_dim */
+    uint32_t value_dim;     /* of a head's output: head_dim, or value_dim */
+    uint32_t cache_dim;     /* cached elements of a head, token and plane: head_dim, or latent_dim + rope_dim */
+    uint32_t rotated;       /* dimensions that rope turns: head_dim, or rope_dim */
     uint32_t element_bytes; /* of a cached element */
 
     /* MLPs: this rank's units and their width. */

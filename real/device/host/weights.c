@@ -67,7 +67,10 @@ static struct host_mlp fill_mlp(struct filler *filler, enum seeded_kind gate, ui
     struct host_mlp mlp = {.units = units, .width = width};
     uint32_t columns = units * width;
     struct part up = rows_of(slice * columns, columns, hidden);
-    struct part down = {.rows = hidden, .column = slice * columns, .columns = columns, .inputs = columns * slices,
+    struct part down = {.rows = hidden,
+                        .column = slice * columns,
+                        .columns = columns,
+                        .inputs = columns * slices,
                         .gain = MODEL_GAIN_TO_RESIDUAL};
     mlp.gate = fill(filler, gate, expert, up);
     mlp.up = fill(filler, gate + (SEEDED_UP - SEEDED_GATE), expert, up);
@@ -161,8 +164,9 @@ bool host_weights_make(struct host_weights *weights, const struct architecture *
                        const struct host_shape *shape, uint64_t seed)
 {
     *weights = (struct host_weights){.seed = seed};
-    weights->embedding_scale = architecture->tied_embeddings ? model_weight_scale(architecture->hidden, MODEL_GAIN_EMBEDDING_TIED)
-                                                             : model_weight_scale(1, MODEL_GAIN_EMBEDDING);
+    weights->embedding_scale = architecture->tied_embeddings
+                                   ? model_weight_scale(architecture->hidden, MODEL_GAIN_EMBEDDING_TIED)
+                                   : model_weight_scale(1, MODEL_GAIN_EMBEDDING);
     weights->layers = calloc(shape->layer_count, sizeof *weights->layers);
     if (weights->layers == NULL)
         return false;
