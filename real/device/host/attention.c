@@ -135,8 +135,7 @@ static void gqa(struct host_device *device, uint32_t layer)
     const struct host_shape *shape = &device->shape;
     const struct host_layer *weights = &device->weights.layers[layer - shape->layer_first];
     uint32_t dim = shape->cache_dim;
-    project(device->normed, device->architecture.hidden, weights->q, shape->heads * dim, device->q,
-            device->batch.rows);
+    project(device->normed, device->architecture.hidden, weights->q, shape->heads * dim, device->q, device->batch.rows);
     for (size_t row = 0; row < device->batch.rows; row++)
         for (uint32_t h = 0; h < shape->heads; h++)
             kernel_rotate(device->q + (row * shape->heads + h) * dim, device->cosines + row * (dim / 2),

@@ -22,10 +22,34 @@ static void host_free(struct device *device)
     for (uint32_t i = 0; host->sequences != NULL && i < host->config.sequences_max; i++)
         host_sequence_release(&host->sequences[i]);
     void *const owned[] = {
-        host->sequences, host->decoding, host->chunks, host->batch.spans, host->batch.group_rows,
-        host->batch.group_samples, host->x, host->normed, host->partial, host->q, host->kv_new, host->o, host->latent,
-        host->sums, host->cosines, host->sines, host->keys, host->values, host->scores, host->gate, host->up,
-        host->logits, host->normed_last, host->pairs, host->pairs_all, host->rows_all, host->counts, host->kv_owned,
+        host->sequences,
+        host->decoding,
+        host->chunks,
+        host->batch.spans,
+        host->batch.group_rows,
+        host->batch.group_samples,
+        host->x,
+        host->normed,
+        host->partial,
+        host->q,
+        host->kv_new,
+        host->o,
+        host->latent,
+        host->sums,
+        host->cosines,
+        host->sines,
+        host->keys,
+        host->values,
+        host->scores,
+        host->gate,
+        host->up,
+        host->logits,
+        host->normed_last,
+        host->pairs,
+        host->pairs_all,
+        host->rows_all,
+        host->counts,
+        host->kv_owned,
     };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
@@ -71,9 +95,9 @@ static bool make_buffers(struct host_device *host)
     bool latent = a->attention == ATTENTION_MLA;
     size_t rows = host->config.tokens_max;
     size_t context = host->config.request_tokens_max;
-    size_t columns = max_u32(shape->dense_units * shape->dense_width,
-                             max_u32(shape->expert_units * shape->expert_width,
-                                     shape->shared_units * shape->shared_width));
+    size_t columns =
+        max_u32(shape->dense_units * shape->dense_width,
+                max_u32(shape->expert_units * shape->expert_width, shape->shared_units * shape->shared_width));
     uint32_t rotated = latent ? a->rope_dim : a->head_dim;
     bool enough = true;
     host->x = floats(rows, a->hidden, &enough);
@@ -189,8 +213,7 @@ static bool hand_over(struct host_device *host, uint32_t stage)
     if (!collective_all_gather_counts(host->config.collective, 0, shape->ranks, host->x, host->counts, host->rows_all))
         return false;
     if (stage + 1 == shape->stage)
-        memcpy(host->x, host->rows_all + host->batch.row_before * hidden,
-               host->batch.rows * hidden * sizeof *host->x);
+        memcpy(host->x, host->rows_all + host->batch.row_before * hidden, host->batch.rows * hidden * sizeof *host->x);
     return true;
 }
 

@@ -78,26 +78,26 @@ struct host_device {
     struct host_batch batch;
 
     /* Buffers of one step; rows are those of the batch. */
-    float *x;        /* [rows][hidden]: the residual stream */
-    float *normed;   /* [rows][hidden] */
-    float *partial;  /* [rows][hidden]: this rank's share of a layer's sum, then the sum */
-    float *q;        /* [rows][heads * query_dim] */
-    float *kv_new;   /* [rows][2 * kv_heads * head_dim], or [rows][latent_dim + rope_dim] */
-    float *o;        /* [rows][heads * value_dim] */
-    float *latent;   /* MLA: [rows][max(q_latent_dim, latent_dim + rope_dim)] */
-    float *sums;     /* MLA: [rows][latent_dim] */
-    float *cosines;  /* [rows][rotated dimensions / 2] */
+    float *x;       /* [rows][hidden]: the residual stream */
+    float *normed;  /* [rows][hidden] */
+    float *partial; /* [rows][hidden]: this rank's share of a layer's sum, then the sum */
+    float *q;       /* [rows][heads * query_dim] */
+    float *kv_new;  /* [rows][2 * kv_heads * head_dim], or [rows][latent_dim + rope_dim] */
+    float *o;       /* [rows][heads * value_dim] */
+    float *latent;  /* MLA: [rows][max(q_latent_dim, latent_dim + rope_dim)] */
+    float *sums;    /* MLA: [rows][latent_dim] */
+    float *cosines; /* [rows][rotated dimensions / 2] */
     float *sines;
-    float *keys;     /* [request_tokens_max][cache_dim]: of the sequence at hand */
-    float *values;   /* GQA: likewise */
-    float *scores;   /* [request_tokens_max] */
-    float *gate;     /* [HOST_MLP_ROWS][widest share] */
+    float *keys;   /* [request_tokens_max][cache_dim]: of the sequence at hand */
+    float *values; /* GQA: likewise */
+    float *scores; /* [request_tokens_max] */
+    float *gate;   /* [HOST_MLP_ROWS][widest share] */
     float *up;
-    float *logits;   /* [HOST_LOGIT_ROWS][vocab_count] */
+    float *logits;      /* [HOST_LOGIT_ROWS][vocab_count] */
     float *normed_last; /* [HOST_LOGIT_ROWS][hidden] */
-    float *pairs;    /* [sequences_max][2]: this rank's best logit and its token */
-    float *pairs_all; /* [ranks of the last stage][sequences_max][2] */
-    float *rows_all; /* [data * rows][hidden]: of all groups; with several groups or stages */
+    float *pairs;       /* [sequences_max][2]: this rank's best logit and its token */
+    float *pairs_all;   /* [ranks of the last stage][sequences_max][2] */
+    float *rows_all;    /* [data * rows][hidden]: of all groups; with several groups or stages */
     struct host_moe *moe;
     size_t *counts; /* [ranks] */
 };

@@ -5,8 +5,8 @@
  * bisection: first half of the units plus second half. So a rank that holds an aligned share of the units computes a
  * subtree, and ranks are added by collective_all_reduce(), which goes on bisecting.
  *
- * Vectors of eight floats are written with the compilers' vector extension: whatever the instruction set, lane by lane the
- * same additions in the same order.
+ * Vectors of eight floats are written with the compilers' vector extension: whatever the instruction set, lane by lane
+ * the same additions in the same order.
  */
 #ifndef TANDEM_REAL_DEVICE_HOST_KERNELS_H
 #define TANDEM_REAL_DEVICE_HOST_KERNELS_H
@@ -17,8 +17,8 @@
 /* Units of one dimension that one rank may hold. */
 #define UNITS_MAX 256
 
-/* y[r][o] = sum over units u and their elements i of x[r][u * width + i] * weights[o][u * width + i]. Strides in floats;
- * weights are dense. */
+/* y[r][o] = sum over units u and their elements i of x[r][u * width + i] * weights[o][u * width + i]. Strides in
+ * floats; weights are dense. */
 struct product {
     const float *x;
     size_t x_stride;

@@ -1,7 +1,7 @@
 /* Logits, greedy sampling and tails on the host device.
  *
- * A rank of the last stage computes the logits of its part of the vocabulary and keeps the largest; then all ranks learn
- * all candidates, so that the first stage has the tokens that it embeds next.
+ * A rank of the last stage computes the logits of its part of the vocabulary and keeps the largest; then all ranks
+ * learn all candidates, so that the first stage has the tokens that it embeds next.
  */
 #include "real/device/host/host_device.h"
 
@@ -96,8 +96,8 @@ static bool group_logits(struct host_device *device)
     return true;
 }
 
-/* Which token the group's ranks agree on for sample `sample`: equal logits go to the lowest id, and ranks hold ascending
- * parts of the vocabulary. */
+/* Which token the group's ranks agree on for sample `sample`: equal logits go to the lowest id, and ranks hold
+ * ascending parts of the vocabulary. */
 static uint32_t best_of_group(const struct host_device *device, const float *group_pairs, uint32_t sample)
 {
     const float *best = group_pairs + (size_t)sample * 2;
@@ -138,10 +138,8 @@ bool host_sample(struct host_device *device, bool prefill_tokens, struct device_
         s->sampled_token = token;
         s->sampled_position = span->position + span->rows;
         if (shape->last_stage && shape->t == 0)
-            tokens[(*token_count)++] = (struct device_token){.sequence = span->sequence,
-                                                             .request = s->request,
-                                                             .position = s->sampled_position,
-                                                             .token = token};
+            tokens[(*token_count)++] = (struct device_token){
+                .sequence = span->sequence, .request = s->request, .position = s->sampled_position, .token = token};
     }
     return true;
 }

@@ -48,7 +48,8 @@ static void place(struct host_shape *shape, const struct device_config *config)
     shape->last_stage = shape->stage + 1 == shape->stages;
 }
 
-static bool split_attention(struct host_shape *shape, const struct device_config *config, char *error, size_t error_size)
+static bool split_attention(struct host_shape *shape, const struct device_config *config, char *error,
+                            size_t error_size)
 {
     const struct architecture *a = config->architecture;
     bool latent = a->attention == ATTENTION_MLA;
@@ -118,8 +119,8 @@ bool host_shape_make(struct host_shape *shape, const struct device_config *confi
         return false;
     }
     bool any_dense = a->experts == 0 || a->dense_layers > 0;
-    if (any_dense && !split(a->intermediate, shape->tensor, "an MLP", &shape->dense_units, &shape->dense_width, error,
-                            error_size))
+    if (any_dense &&
+        !split(a->intermediate, shape->tensor, "an MLP", &shape->dense_units, &shape->dense_width, error, error_size))
         return false;
     shape->vocab_first = host_vocab_first(a, shape->tensor, shape->t);
     shape->vocab_count = host_vocab_first(a, shape->tensor, shape->t + 1) - shape->vocab_first;

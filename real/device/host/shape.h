@@ -1,8 +1,8 @@
 /* What one rank of the host device holds of the model: which layers, heads, columns of the MLPs and experts.
  *
- * Split dimensions are cut into units, and a rank holds an aligned run of them (kernels.h): attention outputs into query
- * heads, an MLP's intermediate dimension into the largest power of two, at most 32, that divides it. The ranks that share
- * a dimension must be a power of two and divide its units.
+ * Split dimensions are cut into units, and a rank holds an aligned run of them (kernels.h): attention outputs into
+ * query heads, an MLP's intermediate dimension into the largest power of two, at most 32, that divides it. The ranks
+ * that share a dimension must be a power of two and divide its units.
  */
 #ifndef TANDEM_REAL_DEVICE_HOST_SHAPE_H
 #define TANDEM_REAL_DEVICE_HOST_SHAPE_H

@@ -2,8 +2,8 @@
  *
  * Scales: a matrix of n inputs has variance gain^2 / n, so that a normalised input of any width gives outputs of
  * deviation `gain`. Queries have a larger one, which makes attention prefer some positions; the residual stream starts
- * small, so that what the layers add decides the next token, not the last token alone. Where the LM head is the embedding
- * it starts smaller still: a token's logit for itself grows with the root of the hidden size.
+ * small, so that what the layers add decides the next token, not the last token alone. Where the LM head is the
+ * embedding it starts smaller still: a token's logit for itself grows with the root of the hidden size.
  */
 #include "real/device/host/weights.h"
 
@@ -82,8 +82,8 @@ static struct host_mlp fill_mlp(struct filler *filler, enum seeded_kind gate, ui
     struct host_mlp mlp = {.units = units, .width = width};
     uint32_t columns = units * width;
     struct part up = rows_of(slice * columns, columns, hidden);
-    struct part down = {.rows = hidden, .column = slice * columns, .columns = columns, .inputs = columns * slices,
-                        .gain = 2};
+    struct part down = {
+        .rows = hidden, .column = slice * columns, .columns = columns, .inputs = columns * slices, .gain = 2};
     mlp.gate = fill(filler, gate, expert, up);
     mlp.up = fill(filler, gate + (SEEDED_UP - SEEDED_GATE), expert, up);
     mlp.down = fill(filler, gate + (SEEDED_DOWN - SEEDED_GATE), expert, down);
