@@ -31,6 +31,7 @@ struct sweep {
     bool seed_given;
     uint64_t seed;
     uint32_t record;
+    const struct scenario_sets *sets;
     pthread_mutex_t lock;
     struct progress *progress;
 };
@@ -39,9 +40,10 @@ static void run_variant(void *context, uint32_t index)
 {
     struct sweep *sweep = context;
     struct variant *variant = &sweep->variants[index];
-    struct results_param params[SCENARIO_VARY_MAX];
+    struct results_param params[SETS_MAX + SCENARIO_VARY_MAX];
+    uint32_t param_count = run_params(sweep->sets->sets, sweep->sets->count, params);
     for (size_t k = 0; k < variant->override_count; k++)
-        params[k] = (struct results_param){variant->overrides[k].path, variant->overrides[k].value};
+        params[param_count++] = (struct results_param){variant->overrides[k].path, variant->overrides[k].value};
     struct deployment_choice choice = deployment_default(variant->scenario);
     struct stored_run what = {
         .store = sweep->store,
@@ -52,7 +54,7 @@ static void run_variant(void *context, uint32_t index)
         .kind = RESULTS_RUN,
         .record = sweep->record,
         .params = params,
-        .param_count = (uint32_t)variant->override_count,
+        .param_count = param_count,
         .lock = sweep->count > 1 ? &sweep->lock : NULL,
     };
     variant->status = stored_run(&what, &variant->run, NULL, &variant->error);
@@ -87,7 +89,8 @@ static int tell(struct sweep *sweep, struct variant *variant, const struct comma
             *error = variant->error;
         return exit;
     }
-    return run_tell(sweep->store, variant->run, variant->scenario, command, output, answers, error);
+    return run_tell(sweep->store, variant->run, variant->scenario, variant->overrides, variant->override_count, command,
+                    output, answers, error);
 }
 
 static int sweep_all(struct sweep *sweep, const struct command_context *command, const struct arguments *arguments,
@@ -96,7 +99,10 @@ static int sweep_all(struct sweep *sweep, const struct command_context *command,
     struct output output = output_to(command->out, argument_text(arguments, "format"));
     int64_t threads = argument_integer(arguments, "threads", workers_default());
     sweep->progress = progress_start(sweep->variants[0].scenario->name, sweep->count);
-    bool whole = workers_run(threads < 1 ? 1 : threads > 256 ? 256 : (uint32_t)threads, sweep->count, run_variant, sweep);
+    bool whole = workers_run(threads < 1     ? 1
+                             : threads > 256 ? 256
+                                             : (uint32_t)threads,
+                             sweep->count, run_variant, sweep);
     progress_end(sweep->progress);
     json_t *answers = json_array();
     int worst = EXIT_OK;
@@ -146,7 +152,7 @@ static void free_variants(struct sweep *sweep)
 int run_simulated(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
 {
     struct scenario_sets sets;
-    struct sweep sweep = {.count = 0};
+    struct sweep sweep = {.count = 0, .sets = &sets};
     int exit = EXIT_USER;
     int64_t seed = argument_integer(arguments, "seed", -1);
     sweep.seed_given = seed >= 0;

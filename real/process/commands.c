@@ -108,13 +108,12 @@ static void on_notice(void *self, const char *text)
     fprintf(((struct stream *)self)->err, "%s\n", text);
 }
 
-static int64_t begin(struct results *store, const struct real_world *world, const struct scenario_override *overrides,
-                     size_t override_count, uint32_t record, struct user_error *error)
+static int64_t begin(struct results *store, const struct real_world *world, const struct scenario_override *sets,
+                     size_t set_count, uint32_t record, struct user_error *error)
 {
     const struct scenario *scenario = world->scenario;
-    struct results_param params[SCENARIO_VARY_MAX];
-    for (size_t i = 0; i < override_count; i++)
-        params[i] = (struct results_param){overrides[i].path, overrides[i].value};
+    struct results_param params[SETS_MAX + SCENARIO_VARY_MAX];
+    uint32_t param_count = run_params(sets, set_count, params);
     char *canonical = scenario_canonical(scenario);
     int64_t row =
         results_scenario_add(store, scenario->identity, scenario->name, scenario->path, canonical, error);
@@ -128,7 +127,7 @@ static int64_t begin(struct results *store, const struct real_world *world, cons
                 .seed = world->seed,
                 .backend = RESULTS_REAL,
                 .params = params,
-                .param_count = (uint32_t)override_count},
+                .param_count = param_count},
         .kind = RESULTS_RUN,
         .record = record | RECORD_SAMPLES,
         .has_targets = scenario->targets.count > 0,
@@ -171,8 +170,6 @@ struct one_run {
     const struct real_options *options;
     const struct scenario_override *sets;
     size_t set_count;
-    const struct scenario_override *overrides; /* of these, what varies */
-    size_t override_count;
     uint32_t record;
     struct pmix_wire *wire;
 };
@@ -181,7 +178,7 @@ struct one_run {
 static int run_one(const struct one_run *what, int64_t *run, struct user_error *error)
 {
     struct stream stream = {.store = what->store, .error = error, .err = what->command->err};
-    *run = begin(what->store, what->world, what->overrides, what->override_count, what->record, error);
+    *run = begin(what->store, what->world, what->sets, what->set_count, what->record, error);
     if (*run == 0)
         return EXIT_USER;
     struct launcher_config config = {
@@ -260,14 +257,12 @@ static int run_variant(struct sweep *sweep, const struct scenario *scenario, con
                                              .options = &sweep->options,
                                              .sets = all,
                                              .set_count = set_count,
-                                             .overrides = overrides,
-                                             .override_count = override_count,
                                              .record = sweep->record,
                                              .wire = &sweep->wire},
                            &run, error);
             if (exit == EXIT_OK)
-                exit = run_tell(sweep->store, run, world.scenario, sweep->command, &sweep->output, sweep->answers,
-                                error);
+                exit = run_tell(sweep->store, run, world.scenario, overrides, override_count, sweep->command,
+                                &sweep->output, sweep->answers, error);
         }
     }
     real_world_free(&world);

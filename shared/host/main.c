@@ -38,12 +38,7 @@ static const struct command command_run = {
 };
 
 const struct command *const commands[] = {
-    &command_plan,
-    &command_run,
-    &command_explain,
-    &command_compare,
-    &command_bench,
-    NULL,
+    &command_plan, &command_run, &command_explain, &command_compare, &command_bench, NULL,
 };
 
 int main(int argc, char **argv)

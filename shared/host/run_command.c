@@ -63,10 +63,24 @@ bool run_record_read(const struct arguments *arguments, uint32_t *record, struct
     return true;
 }
 
+uint32_t run_params(const struct scenario_override *sets, size_t count, struct results_param *params)
+{
+    uint32_t kept = 0;
+    for (size_t k = 0; k < count; k++) {
+        bool last = true;
+        for (size_t later = k + 1; later < count; later++)
+            last = last && strcmp(sets[later].path, sets[k].path) != 0;
+        if (last)
+            params[kept++] = (struct results_param){sets[k].path, sets[k].value};
+    }
+    return kept;
+}
+
 /* ---- The answer -------------------------------------------------------------------------------------------------- */
 
-int run_tell(struct results *store, int64_t run, struct scenario *scenario, const struct command_context *command,
-             const struct output *output, json_t *answers, struct user_error *error)
+int run_tell(struct results *store, int64_t run, struct scenario *scenario, const struct scenario_override *overrides,
+             size_t override_count, const struct command_context *command, const struct output *output,
+             json_t *answers, struct user_error *error)
 {
     struct run_report report;
     if (!results_run_read(store, run, &report, error))
@@ -86,6 +100,9 @@ int run_tell(struct results *store, int64_t run, struct scenario *scenario, cons
         *error = failed;
         return EXIT_USER;
     }
+    for (size_t k = 0; k < override_count; k++)
+        fprintf(command->err, "%s%s=%s%s", k == 0 ? "with " : ", ", overrides[k].path, overrides[k].value,
+                k + 1 == override_count ? ":\n" : "");
     fprintf(command->err, "%s\n", failed.text);
     return EXIT_WORSE;
 }

@@ -1,7 +1,7 @@
 /* The front: where requests and client aborts enter, where they are routed, and where their ends are known.
  *
- * It chooses a decoder and a prefiller for each request and hands it to the decoder. If that fails for a reason that another
- * attempt may not meet, it routes again, as often as the policy allows.
+ * It chooses a decoder and a prefiller for each request and hands it to the decoder. If that fails for a reason that
+ * another attempt may not meet, it routes again, as often as the policy allows.
  */
 #ifndef TANDEM_ROLES_FRONT_H
 #define TANDEM_ROLES_FRONT_H
@@ -48,7 +48,7 @@ struct front {
 };
 
 void front_make(struct front *front, struct arena *arena, const struct node_config *config, struct runtime *rt);
-void front_arrival(struct front *front, const struct request_spec *request);
+void front_arrival(struct front *front, const struct request_spec *spec);
 void front_abort(struct front *front, uint32_t id);
 void front_message(struct front *front, uint32_t source, const struct message *message);
 void front_peer_lost(struct front *front, uint32_t node, uint32_t incarnation);
