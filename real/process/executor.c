@@ -166,7 +166,7 @@ static void serve(struct executor *executor)
     struct mailbox_reply *reply = mailbox_reply(mailbox, executor->rank);
     for (uint32_t seen = 0;;) {
         uint32_t command = atomic_load_explicit(&mailbox->command, memory_order_acquire);
-        if (mailbox->abandon)
+        if (atomic_load_explicit(&mailbox->abandon, memory_order_relaxed))
             return;
         if (command == seen) {
             word_wait(&mailbox->command, seen, WAIT_NS);

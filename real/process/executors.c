@@ -39,7 +39,6 @@ struct executors {
     bool thread_runs;
     _Atomic uint32_t work; /* launches handed over; the thread waits on it */
     atomic_bool quit;
-    atomic_bool abandoned; /* as mailbox->abandon, which is for the executors */
     atomic_bool end;       /* the repetition in progress */
     atomic_bool over;      /* the launch in hand: what follows belongs to the loop */
 
@@ -82,7 +81,7 @@ static bool replied(struct executors *executors)
     struct mailbox *mailbox = executors->mailbox;
     uint32_t done;
     while ((done = atomic_load_explicit(&mailbox->done, memory_order_acquire)) < executors->setup.ranks) {
-        if (atomic_load_explicit(&executors->abandoned, memory_order_relaxed))
+        if (atomic_load_explicit(&mailbox->abandon, memory_order_relaxed))
             return trouble(executors, "an executor died");
         word_wait(&mailbox->done, done, WAIT_NS);
     }
@@ -262,8 +261,7 @@ int executors_death_fd(const struct executors *executors, uint32_t rank)
 
 void executors_abandon(struct executors *executors)
 {
-    atomic_store(&executors->abandoned, true);
-    executors->mailbox->abandon = true;
+    atomic_store(&executors->mailbox->abandon, true);
     word_wake(&executors->mailbox->done);
     word_wake(&executors->mailbox->command);
 }

@@ -59,7 +59,7 @@ struct mailbox {
     uint32_t kind;
     uint64_t change_bytes;
     uint64_t counter_base;
-    volatile bool abandon; /* a rank is gone, or the run is over: nobody waits, and executors end */
+    atomic_bool abandon; /* a rank is gone, or the run is over: nobody waits, and executors end */
     _Alignas(64) _Atomic uint64_t layer_counters[GROUPS_MAX];
 };
 
