@@ -271,17 +271,17 @@ static void test_21_29_what_cannot_be_served_is_refused(void **state)
     struct message message = prefill_of(7, 1, 99, 0);
     message.geometry_hash++;
     deliver(&message, NULL);
-    assert_calls(&prefiller, "send n2 nack r7 e1 reason 2\n");
+    assert_calls(&prefiller, "send n2 nack r7 e1 reason 1\n");
     message = prefill_of(7, 2, 99, 0);
     message.group = 1; /* the decoder has one group */
     deliver(&message, NULL);
-    assert_calls(&prefiller, "send n2 nack r7 e2 reason 2\n");
+    assert_calls(&prefiller, "send n2 nack r7 e2 reason 1\n");
     message = prefill_of(7, 3, 129, 0); /* nine pages */
     deliver(&message, NULL);
     message = prefill_of(7, 4, 0, 0);
     deliver(&message, NULL);
-    assert_calls(&prefiller, "send n2 nack r7 e3 reason 3\n"
-                             "send n2 nack r7 e4 reason 3\n");
+    assert_calls(&prefiller, "send n2 nack r7 e3 reason 2\n"
+                             "send n2 nack r7 e4 reason 2\n");
     message = prefill_of(7, 5, 99, 0);
     message.page_count--;
     deliver(&message, NULL);
@@ -294,10 +294,10 @@ static void test_21_29_what_cannot_be_served_is_refused(void **state)
     message = prefill_of(7, 8, 99, 0);
     message.produced = 100; /* more output than tokens */
     deliver(&message, NULL);
-    assert_calls(&prefiller, "send n2 nack r7 e5 reason 5\n"
-                             "send n2 nack r7 e6 reason 5\n"
-                             "send n2 nack r7 e7 reason 5\n"
-                             "send n2 nack r7 e8 reason 5\n");
+    assert_calls(&prefiller, "send n2 nack r7 e5 reason 4\n"
+                             "send n2 nack r7 e6 reason 4\n"
+                             "send n2 nack r7 e7 reason 4\n"
+                             "send n2 nack r7 e8 reason 4\n");
     assert_lone_empty(&prefiller);
 }
 
@@ -309,7 +309,7 @@ static void test_a_full_table_is_a_refusal(void **state)
     prefill(7, 1, 99);
     lone_forget(&prefiller);
     prefill(8, 2, 99);
-    assert_calls(&prefiller, "send n2 nack r8 e2 reason 4\n");
+    assert_calls(&prefiller, "send n2 nack r8 e2 reason 3\n");
     cancel(8, 2);
     assert_calls(&prefiller, "send n2 quiesced r8 e2\n");
 }
@@ -430,7 +430,7 @@ static void test_28_a_failed_write_is_told_when_all_have_ended(void **state)
     lone_write_done(&prefiller, 0, WRITE_FAILED); /* an error on one is no quiescence of the other */
     assert_calls(&prefiller, "stop t1\n");
     lone_write_done(&prefiller, 1, WRITE_STOPPED);
-    assert_calls(&prefiller, "send n2 nack r7 e1 reason 6\n");
+    assert_calls(&prefiller, "send n2 nack r7 e1 reason 5\n");
     lone_steps_done(&prefiller, 1);
     assert_calls(&prefiller, "");
     assert_lone_empty(&prefiller);
@@ -460,7 +460,7 @@ static void test_a_write_that_fails_in_the_drain(void **state)
     lone_steps_done(&prefiller, 1);
     lone_forget(&prefiller);
     lone_write_done(&prefiller, 0, WRITE_FAILED);
-    assert_calls(&prefiller, "send n2 nack r7 e1 reason 6\n");
+    assert_calls(&prefiller, "send n2 nack r7 e1 reason 5\n");
     assert_lone_empty(&prefiller);
 }
 
