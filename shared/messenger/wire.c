@@ -131,16 +131,3 @@ void wire_pages(const struct message *message, uint32_t *pages)
     for (uint32_t i = 0; i < message->page_count; i++)
         pages[i] = get32(message->page_bytes + (size_t)i * 4);
 }
-
-const char *nack_reason_text(enum nack_reason reason)
-{
-    static const char *const texts[] = {
-        [NACK_NONE] = "none",
-        [NACK_GEOMETRY] = "the decoder's KV layout cannot be mapped",
-        [NACK_TOO_LARGE] = "the prompt can never fit this pool",
-        [NACK_FULL] = "no room for another request",
-        [NACK_MALFORMED] = "page list and token count disagree",
-        [NACK_WRITE] = "the fabric failed part of the transfer",
-    };
-    return (unsigned)reason < sizeof texts / sizeof *texts ? texts[reason] : "unknown";
-}

@@ -94,6 +94,4 @@ bool wire_decode(const void *bytes, size_t length, struct message *message);
 void wire_blocks(const struct message *message, uint64_t *blocks);
 void wire_pages(const struct message *message, uint32_t *pages);
 
-const char *nack_reason_text(enum nack_reason reason);
-
 #endif

@@ -167,14 +167,6 @@ static void a_message_that_does_not_fit_is_a_bug(void **state)
     assert_check_fails(encode_into_too_little, NULL, "capacity");
 }
 
-static void reasons_have_words(void **state)
-{
-    (void)state;
-    for (uint32_t reason = NACK_NONE; reason <= NACK_OVERFLOW; reason++)
-        assert_string_not_equal(nack_reason_text((enum nack_reason)reason), "unknown");
-    assert_string_equal(nack_reason_text((enum nack_reason)99), "unknown");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,7 +175,6 @@ int main(void)
         cmocka_unit_test(garbage_is_refused_or_consistent),
         cmocka_unit_test(the_largest_message_fits),
         cmocka_unit_test(a_message_that_does_not_fit_is_a_bug),
-        cmocka_unit_test(reasons_have_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
