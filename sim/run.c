@@ -188,7 +188,7 @@ static struct sim *make_sim(struct run *run, uint64_t seed)
         const struct deployment_instance *instance = &deployment->instances[i];
         struct sim_node_config *node = &nodes[i];
         node->group_count = deployment->configs[i].group_count;
-        node->produces_first_token = deployment->configs[i].produces_first_token != 0;
+        node->produces_first_token = deployment->configs[i].role == ROLE_MIXED;
         node->network.host = instance->host;
         node->network.ranks = instance->ranks;
         /* The front stands beside the first pool and talks as fast. */

@@ -188,7 +188,6 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
         .prefix_block_tokens = builder->sizes->prefix_block_tokens,
         .tail_bytes = scenario->model.tail_bytes,
         .tail_writes = scenario->model.tail_writes,
-        .produces_first_token = pool->role == ROLE_MIXED,
         .scheduler = pool->scheduler,
         .messenger = scenario->messenger,
     };
