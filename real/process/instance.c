@@ -329,7 +329,7 @@ static void make_runtime(struct instance *instance)
         .fabric = instance->fabric,
         .stepper = executors_stepper(instance->executors),
         .itl_from_ns = instance->world->scenario->load.warmup_ns,
-        .produces_first_token = instance->config->produces_first_token != 0,
+        .produces_first_token = instance->config->role == ROLE_MIXED,
         .listener = {.self = instance,
                      .trace = instance_trace,
                      .before_send = instance_before_send,

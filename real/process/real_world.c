@@ -104,7 +104,7 @@ struct executor_setup real_world_executor_setup(const struct real_world *world, 
         .request_tokens_max = config->request_tokens_max,
         .request_pages_max =
             min_u32(config->pages_per_group, kv_pages(&config->geometry, config->request_tokens_max) + 1),
-        .prefill_tokens = config->produces_first_token,
+        .prefill_tokens = config->role == ROLE_MIXED,
         .collective_floats = COLLECTIVE_FLOATS,
     };
     snprintf(setup.device, sizeof setup.device, "%s", device);

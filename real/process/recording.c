@@ -237,7 +237,7 @@ static size_t event_data(const struct event *event, unsigned char **owned)
     writer.bytes = malloc(writer.size);
     CHECK(writer.bytes != NULL);
     const uint64_t fields[] = {(uint64_t)spec->prompt_tokens << 32 | spec->output_tokens,
-                               (uint64_t)spec->id << 32 | spec->priority,
+                               spec->id,
                                (uint64_t)blocks << 32 | spec->block_tokens, (uint64_t)spec->deadline_ns,
                                spec->token_seed};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
@@ -301,12 +301,11 @@ static bool read_arrival(struct entry *entry)
     uint64_t name = read_u64(&reader);
     uint64_t blocks = read_u64(&reader);
     entry->spec = (struct request_spec){
-        .id = (uint32_t)(name >> 32),
+        .id = (uint32_t)name,
         .prompt_tokens = (uint32_t)(lengths >> 32),
         .output_tokens = (uint32_t)lengths,
         .block_count = (uint32_t)(blocks >> 32),
         .block_tokens = (uint32_t)blocks,
-        .priority = (uint32_t)name,
     };
     entry->spec.deadline_ns = (int64_t)read_u64(&reader);
     entry->spec.token_seed = read_u64(&reader);
