@@ -22,7 +22,7 @@
 #include <cmocka.h>
 
 #define REQUESTS 200
-#define KILLS 40
+#define KILLS 24
 
 static int64_t ask(const char *path, const char *sql)
 {
