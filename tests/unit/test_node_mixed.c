@@ -61,7 +61,8 @@ static struct node_stats stats(void)
     return node_stats(mixed.node);
 }
 
-/* ---- The straight way ---------------------------------------------------------------------------------------------- */
+/* ---- The straight way ----------------------------------------------------------------------------------------------
+ */
 
 static void test_the_end_of_the_prompt_yields_the_first_token(void **state)
 {
@@ -125,7 +126,7 @@ static void test_chunks_beside_decode_share_the_budget(void **state)
     request(1, 20, 9);
     lone_steps_done(&mixed, 1);
     lone_forget(&mixed);
-    request(2, 90, 2); /* while the first decodes, in one launch of eight steps */
+    request(2, 90, 2);          /* while the first decodes, in one launch of eight steps */
     lone_steps_done(&mixed, 1); /* which the message has ended */
     assert_calls(&mixed, "launch 3 x1 g0 decode 1/21 prefill 1/31+0 chunk r2 0+31\n");
     lone_steps_done(&mixed, 1);
@@ -185,7 +186,8 @@ static void test_a_budget_full_of_decoding_leaves_prompts_waiting(void **state)
     assert_lone_empty(&mixed);
 }
 
-/* ---- Room ---------------------------------------------------------------------------------------------------------- */
+/* ---- Room ----------------------------------------------------------------------------------------------------------
+ */
 
 static void test_preempted_and_computed_again(void **state)
 {
@@ -269,7 +271,8 @@ static void test_what_cannot_fit_is_rejected(void **state)
                          "send n0 rejected r7 reason 3\n");
 }
 
-/* ---- Cached prefixes ------------------------------------------------------------------------------------------------- */
+/* ---- Cached prefixes
+ * ------------------------------------------------------------------------------------------------- */
 
 static void test_a_cached_prefix_is_not_computed_again(void **state)
 {
@@ -294,7 +297,8 @@ static void test_a_cached_prefix_is_not_computed_again(void **state)
     assert_int_equal(stats().pages_cached, 4);
 }
 
-/* ---- Aborts ---------------------------------------------------------------------------------------------------------- */
+/* ---- Aborts
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void test_an_abort_in_the_queue(void **state)
 {
