@@ -122,9 +122,9 @@ struct step_launch {
 #define STEP_NONE UINT32_MAX
 
 /* A gated paged write: units [unit_first, unit_first + unit_count) of a prompt, along a transfer plan, layer by layer
- * as the step that produces them passes each layer. With gate == STEP_NONE everything is available at once. A tail (what
- * else the decoder needs, such as hidden states) exists only when the step of the last chunk has ended: it is a write of
- * its own, with no units and no gate, the last that is posted for a request. */
+ * as the step that produces them passes each layer. With gate == STEP_NONE everything is available at once. A tail
+ * (what else the decoder needs, such as hidden states) exists only when the step of the last chunk has ended: it is a
+ * write of its own, with no units and no gate, the last that is posted for a request. */
 struct paged_write {
     uint32_t ticket;
     uint32_t gate; /* launch ticket, which must be the one in progress or an earlier one */

@@ -144,7 +144,10 @@ static int sweep_all(struct sweep *sweep, const struct command_context *command,
     struct output output = output_to(command->out, argument_text(arguments, "format"));
     int64_t threads = argument_integer(arguments, "threads", workers_default());
     sweep->progress = progress_start(sweep->variants[0].scenario->name, sweep->count);
-    bool whole = workers_run(threads < 1 ? 1 : threads > 256 ? 256 : (uint32_t)threads, sweep->count, run_variant, sweep);
+    bool whole = workers_run(threads < 1     ? 1
+                             : threads > 256 ? 256
+                                             : (uint32_t)threads,
+                             sweep->count, run_variant, sweep);
     progress_end(sweep->progress);
     json_t *answers = json_array();
     int worst = EXIT_OK;
@@ -245,8 +248,9 @@ const struct command command_run = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "simulate the scenario, or its sweep, and store the result",
-    .description = "A scenario with `vary` is run once per combination of its values. A run that is stored already is run\n"
-                   "again as a check: it must come out the same.",
+    .description =
+        "A scenario with `vary` is run once per combination of its values. A run that is stored already is run\n"
+        "again as a check: it must come out the same.",
     .options = run_options,
     .run = run_run,
 };

@@ -193,8 +193,9 @@ const struct command command_compare = {
     .operands_min = 2,
     .operands_max = 2,
     .summary = "two stored runs side by side",
-    .description = "A and B are a run's number, last, last~N (the Nth before the last), or SCENARIO/SEED. Simulated runs whose\n"
-                   "decisions differ are simulated again to show the first one in which they part.",
+    .description =
+        "A and B are a run's number, last, last~N (the Nth before the last), or SCENARIO/SEED. Simulated runs whose\n"
+        "decisions differ are simulated again to show the first one in which they part.",
     .options = compare_options,
     .run = compare_run,
 };

@@ -60,8 +60,8 @@ void trace_record_text(const struct trace_record *record, const char *name, char
         snprintf(text + used, size - (size_t)used, " group=%" PRIu64 " decoding=%" PRIu32 " prefill_tokens=%" PRIu64,
                  record->a >> 32, (uint32_t)record->a, record->b);
     else if (record->kind == TRACE_WRITE)
-        snprintf(text + used, size - (size_t)used, " unit=%" PRIu64 " units=%" PRIu32 " epoch=%" PRIu64, record->a >> 32,
-                 (uint32_t)record->a, record->b);
+        snprintf(text + used, size - (size_t)used, " unit=%" PRIu64 " units=%" PRIu32 " epoch=%" PRIu64,
+                 record->a >> 32, (uint32_t)record->a, record->b);
     else if (operands.b != NULL)
         snprintf(text + used, size - (size_t)used, " %s=%" PRIu64 " %s=%" PRIu64, operands.a, record->a, operands.b,
                  record->b);

@@ -21,15 +21,39 @@ __extension__ typedef __int128 int128;
 #define NS_PER_MS INT64_C(1000000)
 #define NS_PER_S INT64_C(1000000000)
 
-static inline int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static inline uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
-static inline uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static inline uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static inline int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+static inline int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+static inline uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+static inline uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
 
-static inline uint32_t ceil_div_u32(uint32_t a, uint32_t b) { return a / b + (a % b != 0); }
-static inline uint64_t ceil_div_u64(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
+static inline uint32_t ceil_div_u32(uint32_t a, uint32_t b)
+{
+    return a / b + (a % b != 0);
+}
+static inline uint64_t ceil_div_u64(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
 
 static inline uint64_t add_u64(uint64_t a, uint64_t b)
 {
@@ -50,7 +74,10 @@ static inline uint32_t narrow_u32(uint64_t a)
 }
 
 /* Numbers that are counted up and wrap: whether a count that has come to `number` has passed `wanted`. */
-static inline bool number_reached(uint32_t number, uint32_t wanted) { return number - wanted < UINT32_C(1) << 31; }
+static inline bool number_reached(uint32_t number, uint32_t wanted)
+{
+    return number - wanted < UINT32_C(1) << 31;
+}
 
 /* ceil(a * b / c) and floor(a * b / c), exact; the result must fit 64 bits. */
 static inline uint64_t mul_div_ceil_u64(uint64_t a, uint64_t b, uint64_t c)

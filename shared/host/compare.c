@@ -136,8 +136,8 @@ static void write_comparison(const struct comparison *c, const struct output *ou
     if (output->format == OUTPUT_JSON) {
         json_t *json =
             json_pack("{s:o, s:o, s:b, s:o, s:s?, s:o}", "a", run_report_json(&c->a), "b", run_report_json(&c->b),
-                      "same_decisions", c->same, "divergence", divergence_json(c),
-                      "divergence_unknown", c->divergence.unknown[0] != '\0' ? c->divergence.unknown : NULL, "metrics", table_json(table));
+                      "same_decisions", c->same, "divergence", divergence_json(c), "divergence_unknown",
+                      c->divergence.unknown[0] != '\0' ? c->divergence.unknown : NULL, "metrics", table_json(table));
         output_json(output, json);
         json_decref(json);
     } else if (output->format == OUTPUT_CSV) {

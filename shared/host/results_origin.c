@@ -17,11 +17,13 @@ bool results_origin_read(struct results *store, int64_t run, struct results_orig
 {
     memset(origin, 0, sizeof *origin);
     sqlite3_stmt *path = results_prepare(
-        store, "SELECT path FROM scenario WHERE id = (SELECT scenario_id FROM run WHERE id = ? AND status = 'complete')",
+        store,
+        "SELECT path FROM scenario WHERE id = (SELECT scenario_id FROM run WHERE id = ? AND status = 'complete')",
         error);
     sqlite3_stmt *params =
-        path == NULL ? NULL
-                     : results_prepare(store, "SELECT path, value FROM run_param WHERE run_id = ? ORDER BY path", error);
+        path == NULL
+            ? NULL
+            : results_prepare(store, "SELECT path, value FROM run_param WHERE run_id = ? ORDER BY path", error);
     bool good = params != NULL;
     if (good) {
         sqlite3_bind_int64(path, 1, run);

@@ -167,8 +167,8 @@ static void post(struct prefill_side *side, uint32_t slot, uint32_t end, uint32_
     rt_write_post(rt, &write);
 }
 
-/* Posts the tail. Its bytes are what the step of the last chunk leaves behind, so that it waits for the end of that step
- * and needs no gate. */
+/* Posts the tail. Its bytes are what the step of the last chunk leaves behind, so that it waits for the end of that
+ * step and needs no gate. */
 static void post_tail(struct prefill_side *side, uint32_t slot)
 {
     const struct node_config *config = side->instance->config;

@@ -55,21 +55,21 @@ struct message {
     uint16_t kind;
     uint16_t flags;
     uint16_t reason;
-    uint16_t group;         /* PREFILL: the decoder's attention group */
+    uint16_t group; /* PREFILL: the decoder's attention group */
     uint32_t request;
     uint32_t epoch;
-    uint32_t attempt; /* REQUEST, PREFILL and every report: which dispatch of the request it is about */
+    uint32_t attempt;       /* REQUEST, PREFILL and every report: which dispatch of the request it is about */
     uint32_t peer;          /* REQUEST: the prefiller */
     uint32_t prompt_tokens; /* REQUEST; PREFILL: tokens whose KV is wanted, T' */
     uint32_t output_tokens;
-    uint32_t produced;      /* tokens produced so far */
+    uint32_t produced; /* tokens produced so far */
     uint32_t immediate;
     uint32_t tail_slot;
-    uint32_t first_token;   /* PREFILL: tokens before this one are at the decoder already */
+    uint32_t first_token; /* PREFILL: tokens before this one are at the decoder already */
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t page_count;
-    uint32_t number;        /* REQUEST: the how-manyth to this instance, from 1; reports: of the newest REQUEST it got */
+    uint32_t number; /* REQUEST: the how-manyth to this instance, from 1; reports: of the newest REQUEST it got */
     uint64_t token_seed;
     uint64_t geometry_hash;
     int64_t deadline_ns;

@@ -25,9 +25,9 @@ struct front_request {
     uint32_t number; /* how-manyth request to its decoder this attempt was */
     uint32_t pages_promised;
     uint32_t unseen_next; /* in its decoder's list */
-    bool queued;      /* counted in the prefiller's queued tokens */
-    bool first_token; /* the client has it */
-    bool aborted;     /* the client went away; the end will be reported as an abort */
+    bool queued;          /* counted in the prefiller's queued tokens */
+    bool first_token;     /* the client has it */
+    bool aborted;         /* the client went away; the end will be reported as an abort */
     int64_t deadline_ns;
     uint64_t token_seed;
 };

@@ -277,8 +277,7 @@ static bool watch_make(struct watch *watch, const struct probe_input *input, str
     *watch = (struct watch){
         .targets = targets, .probe = probe, .stop_early = input->stop_early, .capacity = input->requests};
     for (uint32_t t = 0; t < targets->count; t++)
-        watch->misses_allowed[t] =
-            (uint64_t)input->requests * (1000 - targets->item[t].percentile_permille) / 1000;
+        watch->misses_allowed[t] = (uint64_t)input->requests * (1000 - targets->item[t].percentile_permille) / 1000;
     watch->misses_allowed[SCENARIO_TARGETS_MAX] =
         (uint64_t)input->requests * (1000 - targets->attainment_permille) / 1000;
     watch->ttft_ns = calloc(input->requests, sizeof *watch->ttft_ns);
@@ -375,7 +374,7 @@ json_t *probe_json(const struct probe *probe)
 {
     json_t *json = json_object();
 #define PUT(name, type) json_object_set_new(json, #name, json_integer((json_int_t)probe->name));
-#define PUT_ARRAY(name, type)                                                                                                \
+#define PUT_ARRAY(name, type)                                                                                          \
     {                                                                                                                  \
         json_t *array = json_array();                                                                                  \
         for (size_t i = 0; i < sizeof probe->name / sizeof probe->name[0]; i++)                                        \

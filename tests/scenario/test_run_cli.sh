@@ -5,12 +5,12 @@ scenario="$root/tests/data/run-small.lua"
 db="$here/run.db"
 one=(run "$scenario" --db "$db" --set 'load.rate=per_second(5)')
 
-# ---- A run --------------------------------------------------------------------------------------------------------------
+# ---- A run ----
 
 answers "${one[@]}" --format json
 cp "$here/out" "$here/one"
-for key in scenario seed backend trace_hash requests completed rejected failed duration_s goodput_per_s ttft_ms tpot_ms \
-    itl_ms e2e_ms spans_ms instances; do
+for key in scenario seed backend trace_hash requests completed rejected failed duration_s goodput_per_s ttft_ms \
+    tpot_ms itl_ms e2e_ms spans_ms instances; do
     expect "^  \"$key\": " "$here/one"
 done
 answers "${one[@]}" --format json # a check of the stored one
@@ -21,13 +21,13 @@ answers "${one[@]}" --seed 2 --format json
 expect '"seed": 2' "$here/out"
 sql_is "$db" 'SELECT count(*) FROM run' 2
 answers "${one[@]}"
-expect '^run 1: run-small, seed 1' "$here/out"
+expect '^run 1: run-small, load.rate=per_second(5), seed 1' "$here/out"
 answers "${one[@]}" --format md
 expect '^| *200' "$here/out"
 answers "${one[@]}" --format csv
 expect ',' "$here/out"
 
-# ---- Recordings ---------------------------------------------------------------------------------------------------------
+# ---- Recordings ----
 
 sql_is "$db" 'SELECT count(*) FROM transfer' 0
 answers "${one[@]}" --record transfers,steps
@@ -36,7 +36,7 @@ sql_is "$db" "SELECT count(*) > 200 FROM step" 1
 sql_is "$db" 'SELECT count(*) FROM run' 2
 refused "trnsfers is unknown" "${one[@]}" --record trnsfers
 
-# ---- Sweeps -------------------------------------------------------------------------------------------------------------
+# ---- Sweeps ----
 
 answers run "$scenario" --db "$here/sweep1.db" --threads 1 --format json
 cp "$here/out" "$here/sweep"
@@ -51,7 +51,7 @@ answers run "$scenario" --db "$here/sweep2.db" --set 'load.rate=per_second(5)'
 sql_is "$here/sweep2.db" 'SELECT count(*) FROM run' 3
 sql_is "$here/sweep2.db" "SELECT count(*) FROM run_param WHERE path = 'load.rate'" 3
 
-# ---- Expectations -------------------------------------------------------------------------------------------------------
+# ---- Expectations ----
 
 sed 's/r.completed == 200/r.completed == 201/' "$scenario" > "$here/wrong.lua"
 status 1 run "$here/wrong.lua" --db "$db" --set 'load.rate=per_second(5)' --format json
@@ -61,7 +61,7 @@ sed 's/r.completed/r.complete/' "$scenario" > "$here/broken.lua"
 status 2 run "$here/broken.lua" --db "$db" --set 'load.rate=per_second(5)'
 expect "completed" "$here/err"
 
-# ---- Comparing ----------------------------------------------------------------------------------------------------------
+# ---- Comparing ----
 
 answers "${one[@]}"
 answers compare last last --db "$db"
@@ -80,7 +80,7 @@ refused "holds no run of a scenario 'run-smal'; nearest: 'run-small'" compare ru
 refused 'fewer runs are stored' compare last~100 last --db "$db"
 refused 'no results database' compare last last --db "$here/none.db"
 
-# ---- Interrupted --------------------------------------------------------------------------------------------------------
+# ---- Interrupted ----
 
 rm -f "$here"/long.db*
 "$TANDEM" run "$scenario" --db "$here/long.db" --set load.requests=3000000 --set 'load.rate=per_second(10)' \

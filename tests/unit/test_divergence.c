@@ -1,5 +1,5 @@
-/* Where two stored runs part: found at the record where they do, in short and in long traces, and not guessed where a run
- * cannot be had again.
+/* Where two stored runs part: found at the record where they do, in short and in long traces, and not guessed where a
+ * run cannot be had again.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -142,12 +142,12 @@ static void they_part_where_the_whole_traces_do(void **state)
     (void)state;
     struct results *store = open_store();
     struct user_error error = {.set = false};
-    check_pair(store, NULL, NULL, 2, 0);                            /* another seed: from the first arrival on */
-    check_pair(store, "load.rate", "per_second(21)", 1, 0);         /* the same */
-    check_pair(store, "messenger.handoffs_max", "2", 1, 10);        /* once the third transfer has to wait */
-    check_pair(store, "pools.decode.batch_max", "2", 1, 10);  /* once three would decode together */
-    check_pair(store, "load.abort_share", "percent(50)", 1, 10);/* once a client goes away */
-    check_pair(store, "load.requests", "500", 1, 2 * 4096);     /* far on, behind many pieces */
+    check_pair(store, NULL, NULL, 2, 0);                         /* another seed: from the first arrival on */
+    check_pair(store, "load.rate", "per_second(21)", 1, 0);      /* the same */
+    check_pair(store, "messenger.handoffs_max", "2", 1, 10);     /* once the third transfer has to wait */
+    check_pair(store, "pools.decode.batch_max", "2", 1, 10);     /* once three would decode together */
+    check_pair(store, "load.abort_share", "percent(50)", 1, 10); /* once a client goes away */
+    check_pair(store, "load.requests", "500", 1, 2 * 4096);      /* far on, behind many pieces */
     assert_true(results_close(store, &error));
 }
 

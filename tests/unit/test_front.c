@@ -92,7 +92,8 @@ static void assert_live(uint32_t count)
     assert_int_equal(node_stats(front.node).requests_live, count);
 }
 
-/* ---- Routing ------------------------------------------------------------------------------------------------------- */
+/* ---- Routing -------------------------------------------------------------------------------------------------------
+ */
 
 static void test_a_decoder_then_a_prefiller(void **state)
 {
@@ -141,7 +142,8 @@ static void test_a_mixed_instance_is_both(void **state)
     assert_live(0);
 }
 
-/* ---- Pages that are promised ----------------------------------------------------------------------------------------- */
+/* ---- Pages that are promised
+ * ----------------------------------------------------------------------------------------- */
 
 static void test_pages_are_not_counted_twice(void **state)
 {
@@ -203,8 +205,8 @@ static void test_what_was_promised_to_the_lost_is_forgotten(void **state)
     arrive(4, 16);
     assert_calls(&front, "send n2 request r3 to n3 attempt 0 produced 0\n"
                          "send n2 request r4 to n1 attempt 0 produced 0\n"); /* 34 of node 2, 33 of 5 */
-    struct message message = {.kind = MESSAGE_FIRST_TOKEN, .request = 3, .number = 2, .incarnation = 1,
-                              .load = {.pages_available = 33}};
+    struct message message = {
+        .kind = MESSAGE_FIRST_TOKEN, .request = 3, .number = 2, .incarnation = 1, .load = {.pages_available = 33}};
     lone_message(&front, 2, &message, NULL, NULL);
     arrive(5, 32);
     assert_calls(&front, "send n5 request r5 to n3 attempt 0 produced 0\n"); /* 33 and 33, by turn; it has 31 now */
@@ -212,7 +214,8 @@ static void test_what_was_promised_to_the_lost_is_forgotten(void **state)
     assert_calls(&front, "send n2 request r6 to n1 attempt 0 produced 0\n"); /* numbers count afresh: its third */
 }
 
-/* ---- Attempts -------------------------------------------------------------------------------------------------------- */
+/* ---- Attempts
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void test_every_failure_is_tried_again(void **state)
 {
@@ -309,7 +312,8 @@ static void test_a_late_prefilled_does_not_empty_the_queue(void **state)
                          "trace rejected r11 4 0\n");
 }
 
-/* ---- Turned away ----------------------------------------------------------------------------------------------------- */
+/* ---- Turned away
+ * ----------------------------------------------------------------------------------------------------- */
 
 static void test_a_duplicate_arrival(void **state)
 {
@@ -392,7 +396,8 @@ static void test_the_admission_policy(void **state)
                          "send n2 request r4 to n1 attempt 0 produced 0\n");
 }
 
-/* ---- Aborts ---------------------------------------------------------------------------------------------------------- */
+/* ---- Aborts
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void test_an_abort_goes_to_the_decoder(void **state)
 {
@@ -447,7 +452,8 @@ static void test_an_abort_follows_the_request(void **state)
     assert_live(0);
 }
 
-/* ---- Instances that come and go -------------------------------------------------------------------------------------- */
+/* ---- Instances that come and go
+ * -------------------------------------------------------------------------------------- */
 
 static void test_a_lost_decoder(void **state)
 {

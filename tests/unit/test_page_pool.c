@@ -75,7 +75,8 @@ static void cache(const uint64_t *hashes, uint32_t blocks)
     page_pool_release(&bench.pool, pages, 2 * blocks);
 }
 
-/* ---- By hand ------------------------------------------------------------------------------------------------------- */
+/* ---- By hand -------------------------------------------------------------------------------------------------------
+ */
 
 static void test_all_or_nothing(void **state)
 {
@@ -224,7 +225,8 @@ static void test_a_page_given_back_twice_is_a_bug(void **state)
     assert_check_fails(release_too_much, NULL, "free_count");
 }
 
-/* ---- Against a model ----------------------------------------------------------------------------------------------- */
+/* ---- Against a model -----------------------------------------------------------------------------------------------
+ */
 
 #define HOLDERS 12
 #define CHAIN 6
@@ -328,8 +330,7 @@ static void publish_holder(struct model *model, struct holder *h)
         h->in_block[b] = true;
         model->cached[model->cached_count] = hash;
         model->pins[model->cached_count] = 1;
-        memcpy(model->block_pages[model->cached_count++], &h->pages[(size_t)b * PER_BLOCK],
-               sizeof *model->block_pages);
+        memcpy(model->block_pages[model->cached_count++], &h->pages[(size_t)b * PER_BLOCK], sizeof *model->block_pages);
     }
 }
 

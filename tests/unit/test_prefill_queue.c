@@ -199,8 +199,8 @@ static void test_13_no_more_writes_than_the_runtime_takes(void **state)
     assert_lone_empty(&prefiller);
 }
 
-/* Three writes a prompt may be out at once: what was cached, the chunk and the tail, with eight in all. A step that took
- * a third prompt would have nothing left for a tail. */
+/* Three writes a prompt may be out at once: what was cached, the chunk and the tail, with eight in all. A step that
+ * took a third prompt would have nothing left for a tail. */
 static void test_13_a_step_leaves_room_for_the_tails(void **state)
 {
     (void)state;
@@ -334,8 +334,8 @@ static void test_more_is_cached_here_than_the_decoder_has(void **state)
 static void test_a_partly_filled_block_is_never_shared(void **state)
 {
     (void)state;
-    /* A prompt of 40 tokens and 30 tokens of output: its second block's name says nothing of tokens behind the prompt.
-     */
+    /* A prompt of 40 tokens and 30 tokens of output: its second block's name says nothing of tokens behind the
+     * prompt. */
     cluster.config[PREFILLER].scheduler.prefix_cache = 1;
     begin();
     struct message message = prefill_of(1, 1, 69, 0);

@@ -1,5 +1,5 @@
-/* One probe of the planner: what it counts and sums up against the rows of the same run, giving up early against playing to
- * the end, what is stored of it, and which part of a trace it plays.
+/* One probe of the planner: what it counts and sums up against the rows of the same run, giving up early against
+ * playing to the end, what is stored of it, and which part of a trace it plays.
  */
 #include "sim/plan/probe.h"
 
@@ -89,8 +89,12 @@ static void figures_are_those_of_the_rows(void **state)
         (struct target){.metric = TARGET_E2E, .percentile_permille = 731, .limit_ns = 1500 * NS_PER_MS};
     struct probe p = probe(scenario, 12000000, 2, false);
     struct deployment_choice choice = deployment_default(scenario);
-    struct probe_input input = {
-        .scenario = scenario, .choice = &choice, .rate_micro_per_s = 12000000, .seed = 2, .seeds = 2, .requests = REQUESTS};
+    struct probe_input input = {.scenario = scenario,
+                                .choice = &choice,
+                                .rate_micro_per_s = 12000000,
+                                .seed = 2,
+                                .seeds = 2,
+                                .requests = REQUESTS};
     struct load load = probe_load(&input);
     struct run_result result;
     sim_run(scenario, &choice, 2, &(struct run_options){.load = &load, .self = rows, .row = on_row}, &result);
@@ -163,13 +167,14 @@ static void target_set(struct scenario *scenario, uint32_t which)
     switch (which) {
     case 0:
         break; /* TTFT, TPOT and attainment */
-    case 1: /* attainment alone decides */
+    case 1:    /* attainment alone decides */
         targets->item[0].percentile_permille = targets->item[1].percentile_permille = 10;
         targets->attainment_permille = 970;
         break;
     case 2:
         targets->count = 1;
-        targets->item[0] = (struct target){.metric = TARGET_ITL, .percentile_permille = 990, .limit_ns = 20 * NS_PER_MS};
+        targets->item[0] =
+            (struct target){.metric = TARGET_ITL, .percentile_permille = 990, .limit_ns = 20 * NS_PER_MS};
         targets->attainment_permille = 0;
         break;
     case 3: /* every single request */

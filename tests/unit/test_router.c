@@ -47,8 +47,7 @@ static void make(enum router_policy policy)
             .pages_per_group = 50,
             .geometry = small_geometry(1, 2, 16),
         };
-    bench.config =
-        (struct node_config){.role = ROLE_FRONT, .seed = 7, .peers = bench.peers, .peer_count = 2 * MEMBERS};
+    bench.config = (struct node_config){.role = ROLE_FRONT, .seed = 7, .peers = bench.peers, .peer_count = 2 * MEMBERS};
     make_router(&bench.prefillers, &bench.memory[0], ROLE_PREFILL, policy);
     make_router(&bench.decoders, &bench.memory[1], ROLE_DECODE, policy);
 }
@@ -236,13 +235,15 @@ static void test_least_kv_takes_the_roomiest(void **state)
 
 static void remember(uint32_t member, const uint64_t *blocks, uint32_t count)
 {
-    const struct request_spec spec = {.prompt_tokens = 512, .block_count = count, .block_tokens = 128, .blocks = blocks};
+    const struct request_spec spec = {
+        .prompt_tokens = 512, .block_count = count, .block_tokens = 128, .blocks = blocks};
     router_remember(&bench.decoders, member, &spec);
 }
 
 static uint32_t choose_blocks(const uint64_t *blocks, uint32_t count)
 {
-    const struct request_spec spec = {.prompt_tokens = 512, .block_count = count, .block_tokens = 128, .blocks = blocks};
+    const struct request_spec spec = {
+        .prompt_tokens = 512, .block_count = count, .block_tokens = 128, .blocks = blocks};
     return router_choose(&bench.decoders, &spec);
 }
 

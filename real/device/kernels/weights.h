@@ -1,6 +1,7 @@
-/* Weights from a seed. Every element is a function of (seed, layer, matrix, row, column) with global indices, so that a rank
- * computes its share without a file and without the rest. A matrix is [outputs = rows][inputs = columns]; elements are uniform
- * with variance 1 / inputs, so that a product keeps the size of its input, and they are bf16 values on every device.
+/* Weights from a seed. Every element is a function of (seed, layer, matrix, row, column) with global indices, so that a
+ * rank computes its share without a file and without the rest. A matrix is [outputs = rows][inputs = columns]; elements
+ * are uniform with variance 1 / inputs, so that a product keeps the size of its input, and they are bf16 values on
+ * every device.
  */
 #ifndef TANDEM_REAL_DEVICE_KERNELS_WEIGHTS_H
 #define TANDEM_REAL_DEVICE_KERNELS_WEIGHTS_H
@@ -9,20 +10,20 @@
 
 /* Append-only: the number is part of the seed. Dimensions as [rows][columns] of the unsharded matrix. */
 enum weight_matrix {
-    WEIGHT_EMBEDDING = 1,   /* [vocab][hidden], layer 0 */
-    WEIGHT_LM_HEAD = 2,     /* [vocab][hidden], layer 0; the embedding where embeddings are tied */
-    WEIGHT_Q = 3,           /* [heads * (head_dim | nope + rope)][hidden | q_latent] */
-    WEIGHT_K = 4,           /* [kv_heads * head_dim][hidden] */
-    WEIGHT_V = 5,           /* [kv_heads * head_dim][hidden] */
-    WEIGHT_O = 6,           /* [hidden][heads * (head_dim | value_dim)] */
-    WEIGHT_Q_LATENT = 7,    /* [q_latent][hidden] */
-    WEIGHT_KV_LATENT = 8,   /* [latent + rope][hidden] */
-    WEIGHT_K_UP = 9,        /* [heads * nope][latent] */
-    WEIGHT_V_UP = 10,       /* [heads * value][latent] */
-    WEIGHT_GATE = 11,       /* [intermediate][hidden] */
-    WEIGHT_UP = 12,         /* [intermediate][hidden] */
-    WEIGHT_DOWN = 13,       /* [hidden][intermediate] */
-    WEIGHT_ROUTER = 14,     /* [experts][hidden] */
+    WEIGHT_EMBEDDING = 1,    /* [vocab][hidden], layer 0 */
+    WEIGHT_LM_HEAD = 2,      /* [vocab][hidden], layer 0; the embedding where embeddings are tied */
+    WEIGHT_Q = 3,            /* [heads * (head_dim | nope + rope)][hidden | q_latent] */
+    WEIGHT_K = 4,            /* [kv_heads * head_dim][hidden] */
+    WEIGHT_V = 5,            /* [kv_heads * head_dim][hidden] */
+    WEIGHT_O = 6,            /* [hidden][heads * (head_dim | value_dim)] */
+    WEIGHT_Q_LATENT = 7,     /* [q_latent][hidden] */
+    WEIGHT_KV_LATENT = 8,    /* [latent + rope][hidden] */
+    WEIGHT_K_UP = 9,         /* [heads * nope][latent] */
+    WEIGHT_V_UP = 10,        /* [heads * value][latent] */
+    WEIGHT_GATE = 11,        /* [intermediate][hidden] */
+    WEIGHT_UP = 12,          /* [intermediate][hidden] */
+    WEIGHT_DOWN = 13,        /* [hidden][intermediate] */
+    WEIGHT_ROUTER = 14,      /* [experts][hidden] */
     WEIGHT_SHARED_GATE = 15, /* [shared_experts * expert_intermediate][hidden] */
     WEIGHT_SHARED_UP = 16,
     WEIGHT_SHARED_DOWN = 17, /* [hidden][shared_experts * expert_intermediate] */
