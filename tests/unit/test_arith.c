@@ -122,6 +122,15 @@ static void overflow_is_a_bug(void **state)
     assert_check_fails(add_negative_duration, &most, "duration_ns >= 0");
 }
 
+static void numbers_wrap(void **state)
+{
+    (void)state;
+    assert_true(number_reached(5, 5) && number_reached(6, 5) && !number_reached(4, 5));
+    assert_false(number_reached(0, 1)); /* nothing yet */
+    assert_true(number_reached(1, UINT32_MAX) && !number_reached(UINT32_MAX, 1));
+    assert_true(number_reached(UINT32_C(1) << 31, 1) && !number_reached((UINT32_C(1) << 31) + 1, 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +140,7 @@ int main(void)
         cmocka_unit_test(in_range_is_exact),
         cmocka_unit_test(time_saturates),
         cmocka_unit_test(overflow_is_a_bug),
+        cmocka_unit_test(numbers_wrap),
     };
     return cmocka_run_group_tests_name("arith", tests, NULL, NULL);
 }
