@@ -112,7 +112,7 @@ KERNEL float kernel_silu(float x)
 /* RMSNorm is x * kernel_rms_scale(sum of x^2, n) * gain. */
 KERNEL float kernel_rms_scale(float sum_of_squares, uint32_t n)
 {
-    return 1.0f / sqrtf(sum_of_squares / (float)n + 1e-6f);
+    return 1.0f / sqrtf(sum_of_squares / (float)n + 1e-5f);
 }
 
 /* Rotates the pair (a, b) by an angle given as its cosine and sine. Element i of the first half of a head pairs with element i

@@ -18,6 +18,8 @@
  *     both summed over the ranks of the group
  *   logits = LM_HEAD norm(x, NORM_FINAL); the token is the greatest, ties to the lowest id
  *
+ * Weights are those of real/device/seeded.h, with the scales below; a norm is x / sqrt(mean of squares + 1e-5) * gain.
+ *
  * Queries, keys, values and latents enter the attention as floats, from the cache as what the cache's format keeps: also the
  * step's own tokens are read back from the cache. Tensor-parallel rank t of T holds query heads [t heads / T, (t + 1) heads / T),
  * the KV heads that serve them (real/kv_memory.h), columns of O, and the t-th of T equal parts of the intermediate elements of
@@ -28,6 +30,18 @@
 
 #include <math.h>
 #include <stdint.h>
+
+/* A matrix of n inputs is uniform in [-s, s) with s = gain * sqrt(3 / n). Queries have a larger gain, which makes attention prefer
+ * some positions; the residual stream starts small, so that what the layers add decides the next token. */
+#define MODEL_GAIN 1.0f
+#define MODEL_GAIN_QUERY 3.0f
+#define MODEL_GAIN_EMBEDDING 0.5f /* n = 1 */
+#define MODEL_GAIN_TO_RESIDUAL 2.0f /* O and DOWN */
+
+static inline float model_weight_scale(uint32_t inputs, float gain)
+{
+    return gain * sqrtf(3.0f / (float)inputs);
+}
 
 #define MODEL_ROPE_BASE 10000.0
 

@@ -1,0 +1,58 @@
+/* Runs the sources of CUDA kernels on the CPU, compiled as C: a block's threads are coroutines that switch at barriers and
+ * shuffles, blocks run one after another, device memory is the host's. Include this before the .cu files. What it finds are
+ * errors of indices, barriers and arithmetic; not races between blocks.
+ */
+#ifndef TANDEM_TESTS_SUPPORT_CUDA_EMULATION_H
+#define TANDEM_TESTS_SUPPORT_CUDA_EMULATION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define CUDA_EMULATED
+
+struct emulated_thread {
+    uint32_t block_x, block_y, block_z;
+    uint32_t grid_x;
+    uint32_t thread;
+    uint32_t threads;
+};
+extern struct emulated_thread emulated;
+extern float *emulated_shared;
+
+/* Calls body(arguments) as every thread of every block. */
+void emulated_launch(void (*body)(const void *arguments), const void *arguments, uint32_t x, uint32_t y, uint32_t z,
+                     uint32_t threads, size_t shared_bytes);
+void emulated_barrier(void);
+uint32_t emulated_shuffle_xor(uint32_t bits, uint32_t mask);
+float emulated_shuffle_xor_float(float value, uint32_t mask);
+void emulated_add_u64(uint64_t *address, uint64_t value);
+
+#define CUDA_KERNEL(name, type)                                                                                        \
+    static void name##_thread(const struct type a);                                                                    \
+    static void name(const void *arguments)                                                                            \
+    {                                                                                                                  \
+        const struct type *typed = arguments;                                                                          \
+        name##_thread(*typed);                                                                                         \
+    }                                                                                                                  \
+    static void name##_thread(const struct type a)
+#define CUDA_LAUNCH(name, x, y, z, threads, shared_bytes, stream, arguments)                                           \
+    ((void)(stream), emulated_launch(name, &(arguments), (x), (y), (z), (threads), (shared_bytes)))
+#define CUDA_DEVICE static inline
+#define CUDA_SHARED static
+#define CUDA_DYNAMIC_SHARED(name) float *name = emulated_shared
+#define CUDA_UNROLL
+#define CUDA_SHARED_LIMIT(name, bytes) ((bytes) <= 227u * 1024u ? cudaSuccess : cudaErrorInvalidValue)
+#define cuda_fma(x, y, z) ((x) * (y) + (z))
+#define cuda_sync() emulated_barrier()
+#define cuda_fence_system() ((void)0)
+#define cuda_shuffle_xor(value, mask) emulated_shuffle_xor_float((value), (mask))
+#define cuda_shuffle_xor_u32(value, mask) emulated_shuffle_xor((value), (mask))
+#define cuda_add_u64(address, value) emulated_add_u64((address), (value))
+#define CUDA_BLOCK_X emulated.block_x
+#define CUDA_BLOCK_Y emulated.block_y
+#define CUDA_BLOCK_Z emulated.block_z
+#define CUDA_GRID_X emulated.grid_x
+#define CUDA_THREAD emulated.thread
+#define CUDA_THREADS emulated.threads
+
+#endif
