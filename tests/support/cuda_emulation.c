@@ -72,11 +72,6 @@ float emulated_shuffle_xor_float(float value, uint32_t mask)
     return value;
 }
 
-void emulated_add_u64(uint64_t *address, uint64_t value)
-{
-    *address += value;
-}
-
 /* Runs threads [from, to), all of which wait alike, up to their next wait. False when none is left. */
 static bool run_threads(uint32_t from, uint32_t to)
 {

@@ -25,7 +25,6 @@ void emulated_launch(void (*body)(const void *arguments), const void *arguments,
 void emulated_barrier(void);
 uint32_t emulated_shuffle_xor(uint32_t bits, uint32_t mask);
 float emulated_shuffle_xor_float(float value, uint32_t mask);
-void emulated_add_u64(uint64_t *address, uint64_t value);
 
 #define CUDA_KERNEL(name, type)                                                                                        \
     static void name##_thread(const struct type a);                                                                    \
@@ -47,7 +46,6 @@ void emulated_add_u64(uint64_t *address, uint64_t value);
 #define cuda_fence_system() ((void)0)
 #define cuda_shuffle_xor(value, mask) emulated_shuffle_xor_float((value), (mask))
 #define cuda_shuffle_xor_u32(value, mask) emulated_shuffle_xor((value), (mask))
-#define cuda_add_u64(address, value) emulated_add_u64((address), (value))
 #define CUDA_BLOCK_X emulated.block_x
 #define CUDA_BLOCK_Y emulated.block_y
 #define CUDA_BLOCK_Z emulated.block_z

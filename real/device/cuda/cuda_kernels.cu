@@ -1,4 +1,4 @@
-/* Kernels over rows: embedding, norms, RoPE and append, SwiGLU, sampling, the layer counter, digests and copies. See
+/* Kernels over rows: embedding, norms, RoPE and append, SwiGLU, sampling, the layer counter and copies. See
  * cuda_kernels.h for what each does and cuda_launch.h for how they are written.
  */
 #include "real/device/cuda/cuda_kernels.h"
@@ -84,6 +84,8 @@ CUDA_KERNEL(norm_kernel, cuda_norm)
             if (a.select == NULL)
                 x[i] = value;
         }
+        if (a.sum != NULL)
+            a.sum[(uint64_t)row * a.n + i] = value;
         squares += value * value;
     }
     float scale = kernel_rms_scale(block_sum(squares), a.n);
@@ -288,20 +290,6 @@ CUDA_KERNEL(tick_kernel, cuda_tick)
 void cuda_tick(const struct cuda_tick *a, cudaStream_t stream)
 {
     CUDA_LAUNCH(tick_kernel, 1, 1, 1, 1, 0, stream, *a);
-}
-
-CUDA_KERNEL(digest_kernel, cuda_digest)
-{
-    uint64_t sum = 0;
-    for (uint64_t i = (uint64_t)CUDA_BLOCK_X * CUDA_THREADS + CUDA_THREAD; i < a.count;
-         i += (uint64_t)CUDA_GRID_X * CUDA_THREADS)
-        sum += kernel_digest_word(i, a.words[i]);
-    cuda_add_u64(a.digest, sum);
-}
-
-void cuda_digest(const struct cuda_digest *a, cudaStream_t stream)
-{
-    CUDA_LAUNCH(digest_kernel, 8, 1, 1, 256, 0, stream, *a);
 }
 
 CUDA_KERNEL(copy_kernel, cuda_copy)

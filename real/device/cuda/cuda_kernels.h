@@ -63,6 +63,7 @@ struct cuda_norm {
     const float *gain;
     const uint32_t *select;
     uint16_t *out;
+    float *sum; /* [rows][n]: x + add, before the norm; NULL: not wanted */
     uint32_t n;
     uint32_t x_stride;
 };
@@ -178,14 +179,6 @@ struct cuda_tick {
     uint64_t ticks;
 };
 void cuda_tick(const struct cuda_tick *a, cudaStream_t stream);
-
-/* *digest += the digest of `words` 32-bit words. */
-struct cuda_digest {
-    const uint32_t *words;
-    uint64_t count;
-    uint64_t *digest;
-};
-void cuda_digest(const struct cuda_digest *a, cudaStream_t stream);
 
 /* Copies pieces between two regions, either of which may be mapped host memory. Offsets and sizes in bytes, multiples of 4. */
 struct cuda_piece {

@@ -21,7 +21,6 @@
 #define cuda_fence_system() __threadfence_system()
 #define cuda_shuffle_xor(value, mask) __shfl_xor_sync(0xffffffffu, (value), (mask))
 #define cuda_shuffle_xor_u32(value, mask) __shfl_xor_sync(0xffffffffu, (value), (mask))
-#define cuda_add_u64(address, value) atomicAdd((unsigned long long *)(address), (unsigned long long)(value))
 #define CUDA_BLOCK_X blockIdx.x
 #define CUDA_BLOCK_Y blockIdx.y
 #define CUDA_BLOCK_Z blockIdx.z
