@@ -90,7 +90,7 @@ struct cuda_sequence {
     uint32_t *given; /* tokens produced elsewhere */
     uint32_t given_first;
     uint32_t given_count;
-    uint32_t tail_row; /* of the last step's samples; CUDA_ROW_NONE: it had none there */
+    bool pages_stale; /* its row of the page table differs from the device's */
 };
 
 struct cuda_chunk {
@@ -191,6 +191,7 @@ struct device {
     size_t array_bytes;
     uint32_t *page_table_host; /* pinned, [sequences_max][pages_max] */
     uint32_t *page_table;
+    float *tails;                 /* [sequences_max][hidden + vocab], after the last chunk; with tails alone */
     uint32_t *sampled_host;       /* pinned */
     uint64_t *counter_base_host;  /* pinned */
     uint32_t *expert_first_host;  /* pinned */
@@ -201,6 +202,8 @@ struct device {
     cudaGraphExec_t graphs[CUDA_BUCKETS];
     bool graphs_refused; /* where capturing failed once, steps run without */
     uint64_t graph_steps;
+    uint64_t embedding; /* the seeded matrix */
+    float embedding_scale;
     cudaError_t failure; /* first error of a call; ends the step */
     cublasStatus_t blas_failure;
 };
@@ -228,6 +231,10 @@ void cuda_given(struct device *device, uint32_t sequence, uint32_t first, const 
 struct cuda_step cuda_batch_build(struct device *device, bool sample_chunks);
 /* Takes in the sampled tokens; writes those that are reported. */
 uint32_t cuda_batch_done(struct device *device, bool prefill_tokens, struct device_token *tokens);
+
+/* cuda_step.c: device_ops.step. */
+bool cuda_step_run(struct device *device, uint64_t counter_base, bool prefill_tokens, struct device_token *tokens,
+                   uint32_t *token_count);
 
 /* cuda_forward.c: queues everything that a step computes. */
 void cuda_forward(struct device *device, const struct cuda_step *step);
