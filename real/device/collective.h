@@ -1,5 +1,12 @@
-/* Collectives among the ranks of one instance, which are processes on one machine: over shared memory that the instance
- * made. Sums are taken in rank order for every element, so a result never depends on who came first.
+/* Collectives among the ranks of one instance, which are processes (or threads) on one machine: over shared memory that the
+ * instance made.
+ *
+ * A sum over ranks is taken by bisection, for every element alike: sum of the first half of the ranks plus sum of the
+ * second half. It never depends on who came first, and where the ranks are a power of two it continues the bisection
+ * that each of them has begun over its own share of a split dimension: the result is the same however many share it.
+ *
+ * Ranks call in the same order within each set of ranks [first, first + count). A rank that must wait spins briefly and
+ * then sleeps on a futex: machines may have fewer processors than ranks.
  */
 #ifndef TANDEM_REAL_DEVICE_COLLECTIVE_H
 #define TANDEM_REAL_DEVICE_COLLECTIVE_H
@@ -10,11 +17,16 @@
 
 struct collective;
 
-/* Bytes of shared memory for `ranks` ranks that exchange up to `floats_max` floats each at a time. */
+/* Sets of ranks in use at a time are partitions of the ranks: attention groups, pipeline stages, all, and one to spare. */
+#define COLLECTIVE_PARTITIONS_MAX 4
+
+/* Bytes of shared memory for `ranks` ranks that exchange floats_max (at least 1) floats each at a time. Longer vectors go
+ * in pieces, so this is a matter of speed alone. Memory never touched is never taken from the machine. */
 size_t collective_bytes(uint32_t ranks, size_t floats_max);
 
-/* Joins as `rank`; `memory` is collective_bytes() long, zero when the first one joins, and mapped by all. A rank that is in a
- * collective call while another one dies waits until *abandon becomes true (checked while waiting), then calls return false. */
+/* Joins as `rank`; `memory` is collective_bytes() long, aligned to 64, zero when the first one joins, and mapped by all.
+ * A rank in a call waits for the others until *abandon becomes true, which is looked at every few milliseconds; then this
+ * call and all later ones return false, and the memory is of no more use. NULL when there is no memory. */
 struct collective *collective_join(void *memory, uint32_t rank, uint32_t ranks, size_t floats_max,
                                    const volatile bool *abandon);
 void collective_leave(struct collective *collective);
@@ -25,6 +37,11 @@ bool collective_all_reduce(struct collective *collective, uint32_t first, uint32
 /* Each of those ranks contributes n floats; `all` receives count * n, in rank order. */
 bool collective_all_gather(struct collective *collective, uint32_t first, uint32_t count, const float *values, size_t n,
                            float *all);
+
+/* The same where rank first + i contributes counts[i] floats, which may be 0; all know all counts. `all` receives the
+ * contributions one after another, without gaps. Floats are moved as bytes: any 32 bits survive. */
+bool collective_all_gather_counts(struct collective *collective, uint32_t first, uint32_t count, const float *values,
+                                  const size_t *counts, float *all);
 
 bool collective_barrier(struct collective *collective, uint32_t first, uint32_t count);
 

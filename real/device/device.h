@@ -26,12 +26,14 @@ struct device_config {
     uint32_t rank; /* within the instance */
     uint64_t weight_seed;
     uint32_t sequences_max; /* slots that step changes may name */
-    uint32_t tokens_max;    /* new tokens of one step and group */
+    uint32_t tokens_max;    /* new tokens of one step and group, those of decode sequences included */
     uint32_t request_tokens_max;
     void *kv; /* kv_memory_bytes(memory, rank), mapped by the executor; NULL: the device allocates (CUDA) */
     struct collective *collective; /* of the instance's ranks; NULL with one rank */
     /* Ticks once per layer of a step, after the layer's attention output is reduced over the group: the step's base plus the
-     * layers done. Written by the lead rank of each group; read by the instance's fabric thread. Never goes back. */
+     * layers of the model done, those of earlier pipeline stages included. Written by the lead rank of each group (with
+     * several stages, of each stage's part of the group); read by the instance's fabric thread. Never goes back. NULL:
+     * nobody asks. */
     _Atomic uint64_t *layer_counter;
 };
 
@@ -50,23 +52,34 @@ struct device_ops {
     /* NULL with one sentence in `error` when the device is absent or the model cannot be. */
     struct device *(*make)(const struct device_config *config, char *error, size_t error_size);
     void (*free)(struct device *device);
-    /* Applies the changes of a launch, in order. */
+    /* Applies the changes of a launch, in order: those of all groups, on every rank. */
     void (*change)(struct device *device, const struct step_change *changes, uint32_t count);
+    /* Tokens at positions [first, first + count) of a live sequence that were produced elsewhere: on the instance that had
+     * the request before a preemption or a loss. Given after the change that names the sequence and before the step, to
+     * every rank; replaces what was given before. A decode sequence goes on from the token it has sampled here, if it
+     * has; every other position is read from what was given, else from the prompt's seed. */
+    void (*given)(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens, uint32_t count);
     /* Runs one step over the chunks that the last change() named and the sequences that have joined. Every rank of the
      * instance calls it for every step, in the same order, whether or not its group has work. `counter_base`: value of the
-     * layer counter before the first layer. Tokens of decode sequences (and, where `prefill_tokens`, of prompts that end in
-     * this step) are written by the lead rank of each group on the last stage, `tokens` has room for sequences_max; other
-     * ranks write none. False when the collective was abandoned. */
+     * layer counter before the first layer. Tokens of decode sequences are written by the lead rank of each group on the
+     * last stage, `tokens` has room for sequences_max; other ranks write none. Where `prefill_tokens`, so is the token
+     * after each chunk: only the receiver knows whether the chunk ended its prompt, and drops it where it did not. A
+     * sequence that joins right after its last chunk goes on from that token. False when the collective was abandoned:
+     * then the device is of no more use. */
     bool (*step)(struct device *device, uint64_t counter_base, bool prefill_tokens, struct device_token *tokens,
                  uint32_t *token_count);
-    /* The tail of a request: the hidden state (hidden floats) and logits after the last token computed, into / from a tail
-     * slot. */
+    /* The tail of a request, into a tail slot: after the last token of its last chunk, the hidden state before the final
+     * norm (hidden floats) and the logits (vocab floats), in f32, cut or filled up with zeros to tail_bytes. Written by the
+     * lead rank of the group on the last stage alone; other ranks do nothing. */
     void (*tail_store)(struct device *device, uint32_t sequence, uint32_t slot);
     /* A digest of one page plane, for --verify. */
     uint64_t (*page_digest)(struct device *device, uint32_t layer, uint32_t plane, uint32_t page);
 };
 
 extern const struct device_ops device_host;
+
+/* A 64-bit digest of bytes, the same on every device; not against anyone who means harm. */
+uint64_t device_digest(const void *bytes, size_t count);
 
 /* The token at a position of a prompt. */
 uint32_t device_prompt_token(uint64_t token_seed, uint32_t position, uint32_t vocab);

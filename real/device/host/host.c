@@ -1,0 +1,243 @@
+/* The host device: a decoder-only transformer on the CPU, one rank of it. See device.h and host_device.h. */
+#include "real/device/host/host_device.h"
+
+#include "base/arith.h"
+#include "base/check.h"
+#include "real/device/host/kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct host_device *host_of(struct device *device)
+{
+    return (struct host_device *)(void *)device;
+}
+
+static void host_free(struct device *device)
+{
+    struct host_device *host = host_of(device);
+    if (host == NULL)
+        return;
+    for (uint32_t i = 0; host->sequences != NULL && i < host->config.sequences_max; i++)
+        host_sequence_release(&host->sequences[i]);
+    void *const owned[] = {
+        host->sequences, host->decoding, host->chunks, host->batch.spans, host->batch.group_rows,
+        host->batch.group_samples, host->x, host->normed, host->partial, host->q, host->kv_new, host->o, host->latent,
+        host->sums, host->cosines, host->sines, host->keys, host->values, host->scores, host->gate, host->up,
+        host->logits, host->normed_last, host->pairs, host->pairs_all, host->rows_all, host->counts, host->kv_owned,
+    };
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
+        free(owned[i]);
+    host_moe_free(host->moe);
+    host_weights_free(&host->weights);
+    free(host);
+}
+
+/* An array of a step's buffers; clears *enough when there is no memory. */
+static void *array(size_t count, size_t size, bool *enough)
+{
+    void *memory = count == 0 ? NULL : calloc(count, size);
+    *enough &= memory != NULL || count == 0;
+    return memory;
+}
+
+static float *floats(size_t a, size_t b, bool *enough)
+{
+    return array(a * b, sizeof(float), enough);
+}
+
+static bool make_lists(struct host_device *host)
+{
+    const struct host_shape *shape = &host->shape;
+    size_t sequences = host->config.sequences_max;
+    bool enough = true;
+    host->sequences = array(sequences, sizeof *host->sequences, &enough);
+    host->decoding = array(sequences, sizeof *host->decoding, &enough);
+    host->chunks = array(sequences, sizeof *host->chunks, &enough);
+    host->batch.spans = array(sequences, sizeof *host->batch.spans, &enough);
+    host->batch.group_rows = array(shape->data, sizeof *host->batch.group_rows, &enough);
+    host->batch.group_samples = array(shape->data, sizeof *host->batch.group_samples, &enough);
+    host->counts = array(shape->ranks, sizeof *host->counts, &enough);
+    host->pairs = floats(sequences, 2, &enough);
+    host->pairs_all = floats(sequences * shape->stage_ranks, 2, &enough);
+    return enough;
+}
+
+static bool make_buffers(struct host_device *host)
+{
+    const struct architecture *a = &host->architecture;
+    const struct host_shape *shape = &host->shape;
+    bool latent = a->attention == ATTENTION_MLA;
+    size_t rows = host->config.tokens_max;
+    size_t context = host->config.request_tokens_max;
+    size_t columns = max_u32(shape->dense_units * shape->dense_width,
+                             max_u32(shape->expert_units * shape->expert_width,
+                                     shape->shared_units * shape->shared_width));
+    uint32_t rotated = latent ? a->rope_dim : a->head_dim;
+    bool enough = true;
+    host->x = floats(rows, a->hidden, &enough);
+    host->normed = floats(rows, a->hidden, &enough);
+    host->partial = floats(rows, a->hidden, &enough);
+    host->q = floats(rows, (size_t)shape->heads * shape->query_dim, &enough);
+    host->kv_new = floats(rows, latent ? shape->cache_dim : (size_t)2 * shape->kv_heads * shape->cache_dim, &enough);
+    host->o = floats(rows, (size_t)shape->heads * shape->value_dim, &enough);
+    host->latent = floats(latent ? rows : 0, max_u32(a->q_latent_dim, shape->cache_dim), &enough);
+    host->sums = floats(latent ? rows : 0, a->latent_dim, &enough);
+    host->cosines = floats(rows, rotated / 2, &enough);
+    host->sines = floats(rows, rotated / 2, &enough);
+    host->keys = floats(context, shape->cache_dim, &enough);
+    host->values = floats(latent ? 0 : context, shape->cache_dim, &enough);
+    host->scores = floats(context, 1, &enough);
+    host->gate = floats(HOST_MLP_ROWS, columns, &enough);
+    host->up = floats(HOST_MLP_ROWS, columns, &enough);
+    host->logits = floats(shape->last_stage ? HOST_LOGIT_ROWS : 0, shape->vocab_count, &enough);
+    host->normed_last = floats(shape->last_stage ? HOST_LOGIT_ROWS : 0, a->hidden, &enough);
+    host->rows_all = floats(shape->data > 1 || shape->stages > 1 ? shape->data * rows : 0, a->hidden, &enough);
+    if (a->experts > 0) {
+        host->moe = host_moe_make(host);
+        enough &= host->moe != NULL;
+    }
+    return enough;
+}
+
+static struct device *host_make(const struct device_config *config, char *error, size_t error_size)
+{
+    struct host_device *host = calloc(1, sizeof *host);
+    bool enough = host != NULL;
+    if (enough) {
+        host->config = *config;
+        host->architecture = *config->architecture;
+        host->config.architecture = &host->architecture;
+        if (!host_shape_make(&host->shape, config, error, error_size)) {
+            host_free((struct device *)(void *)host);
+            return NULL;
+        }
+        host->kv = config->kv;
+        if (host->kv == NULL)
+            host->kv = host->kv_owned = array(1, kv_memory_bytes(&config->memory, config->rank), &enough);
+        enough = enough && make_lists(host) && make_buffers(host) &&
+                 host_weights_make(&host->weights, &host->architecture, &host->shape, config->weight_seed);
+    }
+    if (!enough) {
+        snprintf(error, error_size, "the host device of rank %u does not fit this machine's memory", config->rank);
+        host_free((struct device *)(void *)host);
+        return NULL;
+    }
+    CHECK(host->shape.ranks == 1 || config->collective != NULL);
+    return (struct device *)(void *)host;
+}
+
+static void host_change_op(struct device *device, const struct step_change *changes, uint32_t count)
+{
+    host_change(host_of(device), changes, count);
+}
+
+static void host_given_op(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens,
+                          uint32_t count)
+{
+    host_given(host_of(device), sequence, first, tokens, count);
+}
+
+static void embed(struct host_device *host)
+{
+    for (uint32_t i = 0; i < host->batch.span_count; i++) {
+        const struct host_span *span = &host->batch.spans[i];
+        const struct host_sequence *s = &host->sequences[span->sequence];
+        for (uint32_t r = 0; r < span->rows; r++)
+            host_embedding(&host->weights, &host->architecture, host_input_token(host, s, span->position + r),
+                           host->x + (size_t)(span->row_first + r) * host->architecture.hidden);
+    }
+}
+
+static void angles(struct host_device *host)
+{
+    const struct architecture *a = &host->architecture;
+    uint32_t n = a->attention == ATTENTION_MLA ? a->rope_dim : a->head_dim;
+    for (uint32_t i = 0; i < host->batch.span_count; i++) {
+        const struct host_span *span = &host->batch.spans[i];
+        for (uint32_t r = 0; r < span->rows; r++) {
+            size_t at = (size_t)(span->row_first + r) * (n / 2);
+            kernel_angles(span->position + r, n, host->cosines + at, host->sines + at);
+        }
+    }
+}
+
+static bool run_layers(struct host_device *host, uint64_t counter_base)
+{
+    for (uint32_t l = 0; l < host->shape.layer_count; l++) {
+        uint32_t layer = host->shape.layer_first + l;
+        if (!host_attention(host, layer))
+            return false;
+        if (host->shape.t == 0 && host->config.layer_counter != NULL)
+            atomic_store_explicit(host->config.layer_counter, counter_base + layer + 1, memory_order_release);
+        if (host->batch.rows_all > 0 && !host_mlp_layer(host, layer))
+            return false;
+    }
+    return true;
+}
+
+/* The leads of `stage` hand their rows to everyone; the next stage takes its group's. */
+static bool hand_over(struct host_device *host, uint32_t stage)
+{
+    const struct host_shape *shape = &host->shape;
+    size_t hidden = host->architecture.hidden;
+    for (uint32_t rank = 0; rank < shape->ranks; rank++) {
+        bool lead = rank / shape->stage_ranks == stage && rank % shape->tensor == 0;
+        host->counts[rank] = lead ? host->batch.group_rows[rank / shape->tensor % shape->data] * hidden : 0;
+    }
+    if (!collective_all_gather_counts(host->config.collective, 0, shape->ranks, host->x, host->counts, host->rows_all))
+        return false;
+    if (stage + 1 == shape->stage)
+        memcpy(host->x, host->rows_all + host->batch.row_before * hidden,
+               host->batch.rows * hidden * sizeof *host->x);
+    return true;
+}
+
+static bool host_step(struct device *device, uint64_t counter_base, bool prefill_tokens, struct device_token *tokens,
+                      uint32_t *token_count)
+{
+    struct host_device *host = host_of(device);
+    *token_count = 0;
+    host_batch_build(host, prefill_tokens);
+    angles(host);
+    if (host->shape.stage == 0)
+        embed(host);
+    for (uint32_t stage = 0; stage < host->shape.stages; stage++) {
+        if (stage == host->shape.stage && !run_layers(host, counter_base))
+            return false;
+        if (stage + 1 < host->shape.stages && !hand_over(host, stage))
+            return false;
+    }
+    if (!host_sample(host, prefill_tokens, tokens, token_count))
+        return false;
+    host_batch_done(host);
+    return true;
+}
+
+static void host_tail_store_op(struct device *device, uint32_t sequence, uint32_t slot)
+{
+    struct host_device *host = host_of(device);
+    CHECK(sequence < host->config.sequences_max && slot < host->config.memory.tail_slots);
+    host_tail_store(host, sequence, slot);
+}
+
+static uint64_t host_page_digest(struct device *device, uint32_t layer, uint32_t plane, uint32_t page)
+{
+    const struct host_device *host = host_of(device);
+    const struct kv_memory *memory = &host->config.memory;
+    CHECK(page < memory->pages && plane < memory->geometry.planes);
+    const uint8_t *at = host->kv + kv_memory_page_offset(memory, host->config.rank, layer, plane, page);
+    return device_digest(at, kv_page_plane_bytes(&memory->geometry));
+}
+
+const struct device_ops device_host = {
+    .name = "host",
+    .make = host_make,
+    .free = host_free,
+    .change = host_change_op,
+    .given = host_given_op,
+    .step = host_step,
+    .tail_store = host_tail_store_op,
+    .page_digest = host_page_digest,
+};

@@ -1,0 +1,57 @@
+/* One rank's share of the seeded model, dense f32 matrices of [outputs][inputs]. */
+#ifndef TANDEM_REAL_DEVICE_HOST_WEIGHTS_H
+#define TANDEM_REAL_DEVICE_HOST_WEIGHTS_H
+
+#include "real/device/host/shape.h"
+
+/* SwiGLU: down(silu(gate(x)) * up(x)), over this rank's units. */
+struct host_mlp {
+    uint32_t units;
+    uint32_t width;
+    float *gate; /* [units * width][hidden] */
+    float *up;
+    float *down; /* [hidden][units * width] */
+};
+
+struct host_layer {
+    float *norm_attention; /* [hidden] */
+    float *norm_mlp;
+    float *q; /* [heads * query_dim][hidden, or the q latent] */
+    float *o; /* [hidden][heads * value_dim] */
+
+    float *k; /* GQA: [kv_heads * head_dim][hidden] */
+    float *v;
+
+    float *q_latent; /* MLA, where queries are compressed: [q_latent_dim][hidden] */
+    float *norm_q_latent;
+    float *kv_latent; /* MLA: [latent_dim + rope_dim][hidden] */
+    float *norm_kv_latent;
+    float *absorb_k; /* MLA: a head's [latent_dim][nope_dim], heads one after another: queries into latent space */
+    float *absorb_v; /* MLA: a head's [value_dim][latent_dim]: latent sums into values */
+
+    struct host_mlp dense; /* units == 0: none */
+    struct host_mlp shared;
+    float *router;            /* [experts][hidden] */
+    struct host_mlp *experts; /* [expert_count], those of this rank */
+};
+
+struct host_weights {
+    uint64_t seed;
+    float embedding_scale;
+    struct host_layer *layers; /* of this stage */
+    uint32_t layer_count;
+    float *norm_final;         /* last stage */
+    float *lm_head;            /* last stage: [vocab_count][hidden] */
+    float *memory;             /* all of the above */
+};
+
+/* False when there is no memory. */
+bool host_weights_make(struct host_weights *weights, const struct architecture *architecture,
+                       const struct host_shape *shape, uint64_t seed);
+void host_weights_free(struct host_weights *weights);
+
+/* The embedding of a token is not kept but computed when it is wanted. */
+void host_embedding(const struct host_weights *weights, const struct architecture *architecture, uint32_t token,
+                    float *row);
+
+#endif
