@@ -118,7 +118,8 @@ void cuda_given(struct device *device, uint32_t sequence, uint32_t first, const 
 
 static uint32_t input_token(const struct device *device, const struct cuda_sequence *s, uint32_t position)
 {
-    if (s->sampled && s->sampled_position == position)
+    /* What followed a chunk in the middle of a prompt was not the prompt's next token. */
+    if (s->decoding && s->sampled && s->sampled_position == position)
         return s->sampled_token;
     if (position >= s->given_first && position - s->given_first < s->given_count)
         return s->given[position - s->given_first];

@@ -1,9 +1,12 @@
 /* Runs the sources of CUDA kernels on the CPU, compiled as C: a block's threads are coroutines that switch at barriers and
  * shuffles, blocks run one after another, device memory is the host's. Include this before the .cu files. What it finds are
  * errors of indices, barriers and arithmetic; not races between blocks.
+ *
+ * Beside it stand the calls of the CUDA runtime, of the driver and of cuBLAS that the device makes (cuda_emulation_runtime.c):
+ * work is done when it is queued, or recorded while a stream is captured and done when the graph is launched.
  */
-#ifndef TANDEM_TESTS_SUPPORT_CUDA_EMULATION_H
-#define TANDEM_TESTS_SUPPORT_CUDA_EMULATION_H
+#ifndef TANDEM_TESTS_CUDA_CUDA_EMULATION_H
+#define TANDEM_TESTS_CUDA_CUDA_EMULATION_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,12 +19,19 @@ struct emulated_thread {
     uint32_t thread;
     uint32_t threads;
 };
-extern struct emulated_thread emulated;
-extern float *emulated_shared;
+extern _Thread_local struct emulated_thread emulated;
+extern _Thread_local float *emulated_shared;
+
+struct emulated_grid {
+    uint32_t x, y, z;
+    uint32_t threads;
+    size_t shared_bytes;
+};
 
 /* Calls body(arguments) as every thread of every block. */
-void emulated_launch(void (*body)(const void *arguments), const void *arguments, uint32_t x, uint32_t y, uint32_t z,
-                     uint32_t threads, size_t shared_bytes);
+void emulated_run(void (*body)(const void *arguments), const void *arguments, struct emulated_grid grid);
+/* Queues that; the arguments are copied. */
+void emulated_launch(void (*body)(const void *arguments), const void *arguments, size_t size, struct emulated_grid grid);
 void emulated_barrier(void);
 uint32_t emulated_shuffle_xor(uint32_t bits, uint32_t mask);
 float emulated_shuffle_xor_float(float value, uint32_t mask);
@@ -35,9 +45,10 @@ float emulated_shuffle_xor_float(float value, uint32_t mask);
     }                                                                                                                  \
     static void name##_thread(const struct type a)
 #define CUDA_LAUNCH(name, x, y, z, threads, shared_bytes, stream, arguments)                                           \
-    ((void)(stream), emulated_launch(name, &(arguments), (x), (y), (z), (threads), (shared_bytes)))
+    ((void)(stream), emulated_launch(name, &(arguments), sizeof(arguments),                                            \
+                                     (struct emulated_grid){(x), (y), (z), (threads), (shared_bytes)}))
 #define CUDA_DEVICE static inline
-#define CUDA_SHARED static
+#define CUDA_SHARED static _Thread_local
 #define CUDA_DYNAMIC_SHARED(name) float *name = emulated_shared
 #define CUDA_UNROLL
 #define CUDA_SHARED_LIMIT(name, bytes) ((bytes) <= 227u * 1024u ? cudaSuccess : cudaErrorInvalidValue)
