@@ -231,6 +231,29 @@ static void steps_done(struct node *node, const struct event *event)
 
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
+static void say_hello(struct node *node, uint32_t peer)
+{
+    struct message message = {
+        .kind = MESSAGE_HELLO,
+        .incarnation = node->instance.incarnation,
+        .geometry_hash = kv_geometry_hash(&node->config->geometry),
+    };
+    unsigned char bytes[WIRE_HEADER_BYTES];
+    size_t length = wire_encode(&message, NULL, NULL, bytes, sizeof bytes);
+    rt_send(node->rt, peer, bytes, length);
+}
+
+/* Who has just joined does not know who else has. */
+static bool hello(struct node *node, uint32_t source, const struct message *m)
+{
+    bool news = node->config->role == ROLE_DECODE ? decode_side_hello(&node->decoder, source, m)
+                                                  : prefill_side_hello(&node->prefiller, source, m);
+    if (news && node->instance.incarnation > 0)
+        say_hello(node, source);
+    return peers_find(node->config->role == ROLE_DECODE ? &node->decoder.peers : &node->prefiller.peers, source) !=
+           NULL;
+}
+
 static bool decoder_message(struct decode_side *side, uint32_t source, const struct message *m)
 {
     bool from_front = source == side->instance->config->front;
@@ -252,9 +275,6 @@ static bool decoder_message(struct decode_side *side, uint32_t source, const str
     case MESSAGE_QUIESCED:
         decode_side_quiesced(side, source, m);
         return true;
-    case MESSAGE_HELLO:
-        decode_side_hello(side, source, m);
-        return true;
     default:
         return false;
     }
@@ -268,9 +288,6 @@ static bool prefiller_message(struct prefill_side *side, uint32_t source, const 
         return true;
     case MESSAGE_CANCEL:
         prefill_side_cancel(side, source, m);
-        return true;
-    case MESSAGE_HELLO:
-        prefill_side_hello(side, source, m);
         return true;
     default:
         return false;
@@ -308,10 +325,12 @@ static void message(struct node *node, const struct event *event)
             understood = true;
             break;
         case ROLE_PREFILL:
-            understood = prefiller_message(&node->prefiller, event->id, &m);
+            understood = m.kind == MESSAGE_HELLO ? hello(node, event->id, &m)
+                                                 : prefiller_message(&node->prefiller, event->id, &m);
             break;
         case ROLE_DECODE:
-            understood = decoder_message(&node->decoder, event->id, &m);
+            understood =
+                m.kind == MESSAGE_HELLO ? hello(node, event->id, &m) : decoder_message(&node->decoder, event->id, &m);
             break;
         case ROLE_MIXED:
             understood = mixed_message(&node->instance, event->id, &m);
@@ -348,15 +367,8 @@ static void start(struct node *node, uint64_t incarnation)
     if (incarnation == 0 || node->config->role == ROLE_FRONT)
         return;
     node->instance.incarnation = narrow_u32(incarnation);
-    struct message message = {
-        .kind = MESSAGE_HELLO,
-        .incarnation = node->instance.incarnation,
-        .geometry_hash = kv_geometry_hash(&node->config->geometry),
-    };
-    unsigned char bytes[WIRE_HEADER_BYTES];
-    size_t length = wire_encode(&message, NULL, NULL, bytes, sizeof bytes);
     for (uint32_t i = 0; i < node->config->peer_count; i++)
-        rt_send(node->rt, node->config->peers[i].node, bytes, length);
+        say_hello(node, node->config->peers[i].node);
 }
 
 static void arrival(struct node *node, const struct event *event)

@@ -26,12 +26,12 @@
 /* ---- Events ---------------------------------------------------------------------------------------------------- */
 
 enum event_kind {
-    EVENT_START = 1,      /* first event of every node. count: its incarnation, 0 unless it replaces one that was lost */
-    EVENT_ARRIVAL = 2,    /* front only. status: enum arrival_status; data: struct request_spec */
-    EVENT_TIMER = 3,      /* id: slot */
+    EVENT_START = 1,   /* first event of every node. count: its incarnation, 0 unless it replaces one that was lost */
+    EVENT_ARRIVAL = 2, /* front only. status: enum arrival_status; data: struct request_spec */
+    EVENT_TIMER = 3,   /* id: slot */
     EVENT_STEPS_DONE = 4, /* id: launch ticket; count: steps completed (at least 1 unless status is an error) */
-    EVENT_WRITE_DONE = 5, /* id: write ticket; status: enum write_status; count: layers posted. Every write of the ticket
-                             has completed at the sender with delivery semantics */
+    EVENT_WRITE_DONE = 5, /* id: write ticket; status: enum write_status; count: layers posted. Every write of the
+                             ticket has completed at the sender with delivery semantics */
     EVENT_IMMEDIATE = 6,  /* id: immediate; count: writes counted, as expected */
     EVENT_MESSAGE = 7,    /* id: source node; data, count: the bytes */
     EVENT_PEER_LOST = 8,  /* id: node; status: enum peer_status; count: the incarnation that is lost */
@@ -66,7 +66,7 @@ struct event {
 
 /* A request as it enters at the front. */
 struct request_spec {
-    uint32_t id; /* run-wide, dense from 0 */
+    uint32_t id;            /* run-wide, dense from 0 */
     uint32_t prompt_tokens; /* >= 1 */
     uint32_t output_tokens; /* >= 1. The scheduler reserves by it only where a policy says so */
     uint32_t block_count;   /* prefix blocks named in `blocks`; 0: shares no prefix with anything */
@@ -84,10 +84,10 @@ struct request_spec {
 struct step_group {
     uint32_t decode_sequences; /* each takes one token */
     uint32_t prefill_sequences;
-    uint64_t decode_context; /* tokens already cached, summed over the decode sequences, before the step */
-    uint64_t prefill_tokens; /* new tokens q, summed over the chunks */
+    uint64_t decode_context;  /* tokens already cached, summed over the decode sequences, before the step */
+    uint64_t prefill_tokens;  /* new tokens q, summed over the chunks */
     uint64_t prefill_context; /* tokens already cached k, summed over the chunks */
-    uint64_t prefill_pairs;  /* query-key pairs under the causal mask: sum of q * k + q * (q + 1) / 2 */
+    uint64_t prefill_pairs;   /* query-key pairs under the causal mask: sum of q * k + q * (q + 1) / 2 */
 };
 
 enum step_change_kind {
@@ -122,15 +122,16 @@ struct step_launch {
 
 #define STEP_NONE UINT32_MAX
 
-/* A gated paged write: units [unit_first, unit_first + unit_count) of a prompt, along a transfer plan, layer by layer as
- * the step that produces them passes each layer. With gate == STEP_NONE everything is available at once. A tail goes
+/* A gated paged write: units [unit_first, unit_first + unit_count) of a prompt, along a transfer plan, layer by layer
+ * as the step that produces them passes each layer. With gate == STEP_NONE everything is available at once. A tail goes
  * with the last write of a request, after its last layer. */
 struct paged_write {
     uint32_t ticket;
     uint32_t gate; /* launch ticket, which must be the one in progress or an earlier one */
     uint32_t destination;
-    uint32_t immediate; /* carried by every write */
-    uint32_t request;   /* whose bytes: for shadow memory and traces */
+    uint32_t destination_incarnation; /* whose memory is meant: a write to one that has been replaced fails */
+    uint32_t immediate;               /* carried by every write */
+    uint32_t request;                 /* whose bytes: for shadow memory and traces */
     uint32_t epoch;
     uint32_t unit_first;
     uint32_t unit_count; /* may be 0 when only the tail is sent */
@@ -170,8 +171,8 @@ struct runtime {
     struct runtime_limits limits;
 };
 
-/* Arms timer `slot` for `at_ns` (an instant in the past fires at once), replacing what it was set to; TIME_NEVER disarms.
- * An event already on its way when the timer is set again is not delivered. */
+/* Arms timer `slot` for `at_ns` (an instant in the past fires at once), replacing what it was set to; TIME_NEVER
+ * disarms. An event already on its way when the timer is set again is not delivered. */
 static inline void rt_timer_set(struct runtime *rt, uint32_t slot, int64_t at_ns)
 {
     rt->ops->timer_set(rt, slot, at_ns);

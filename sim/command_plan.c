@@ -18,6 +18,7 @@ static const struct option plan_options[] = {
     {"set", "PATH=VALUE", "change a value of every scenario", OPTION_LIST},
     {"db", "FILE", "the results database (tandem.db)", OPTION_TEXT},
     {"threads", "N", "simulate on so many threads (one a processor)", OPTION_INTEGER},
+    {"exhaustive", NULL, "search also the candidates that bounds or a first seed rule out", OPTION_FLAG},
     {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
     {NULL, NULL, NULL, OPTION_FLAG},
 };
@@ -262,6 +263,7 @@ static int plan_scenario(struct plan_context *context, struct scenario *scenario
     if (keeper_open(&keeper, context->store, scenario, error)) {
         struct plan_options options = {
             .threads = context->threads,
+            .exhaustive = argument_flag(context->arguments, "exhaustive"),
             .store = {.self = &keeper, .find = find_probe, .keep = keep_probe},
             .progress = progress_start(scenario->name, 0),
         };

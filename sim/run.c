@@ -2,9 +2,9 @@
 #include "sim/run.h"
 
 #include "base/arith.h"
+#include "host/recorder.h"
 #include "host/workload.h"
 #include "sim/checkers.h"
-#include "sim/recorder.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -173,6 +173,7 @@ static void on_steps(void *self, int64_t now_ns, uint32_t node, const struct eve
 
 static void *make(size_t count, size_t size)
 {
+    CHECK(count > 0 && size > 0);
     void *memory = calloc(count, size);
     CHECK(memory != NULL);
     return memory;

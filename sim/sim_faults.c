@@ -39,6 +39,15 @@ static void kill_flows(struct sim *sim, uint32_t dead)
     }
 }
 
+/* `lost`: the node that is lost, and its incarnation << 16. */
+static void tell_of_loss(struct sim *sim, uint32_t peer, uint32_t lost)
+{
+    int64_t suspect_ns = time_add(sim->now_ns, sim->detection.suspect_ns);
+    int64_t fence_ns = time_add(suspect_ns, sim->detection.fence_ns);
+    sim_push(sim, suspect_ns, pending_pack(PENDING_LOST, peer, PEER_SUSPECTED, lost));
+    sim_push(sim, fence_ns, pending_pack(PENDING_LOST, peer, PEER_FENCED, lost));
+}
+
 void sim_kill(struct sim *sim, uint32_t dead)
 {
     CHECK(dead < sim->node_count);
@@ -50,14 +59,9 @@ void sim_kill(struct sim *sim, uint32_t dead)
     CHECK(node->incarnation <= UINT16_MAX);
     silence(sim, node);
     kill_flows(sim, dead);
-    int64_t suspect_ns = time_add(sim->now_ns, sim->detection.suspect_ns);
-    int64_t fence_ns = time_add(suspect_ns, sim->detection.fence_ns);
-    for (uint32_t peer = 0; peer < sim->node_count; peer++) {
-        if (peer == dead || !sim->nodes[peer].alive)
-            continue;
-        sim_push(sim, suspect_ns, pending_pack(PENDING_LOST, peer, PEER_SUSPECTED, lost));
-        sim_push(sim, fence_ns, pending_pack(PENDING_LOST, peer, PEER_FENCED, lost));
-    }
+    for (uint32_t peer = 0; peer < sim->node_count; peer++)
+        if (peer != dead && sim->nodes[peer].alive)
+            tell_of_loss(sim, peer, lost);
 }
 
 void sim_restart(struct sim *sim, uint32_t index, struct participant participant)
@@ -71,6 +75,10 @@ void sim_restart(struct sim *sim, uint32_t index, struct participant participant
     node->decode_end_ns = -1;
     node->participant = participant;
     sim_push(sim, sim->now_ns, pending_pack(PENDING_START, index, 0, 0));
+    /* It was not there when others were lost, and finds out now. */
+    for (uint32_t peer = 0; peer < sim->node_count; peer++)
+        if (peer != index && sim->nodes[peer].incarnation > 0)
+            tell_of_loss(sim, index, peer | (sim->nodes[peer].incarnation - 1) << 16);
 }
 
 bool sim_alive(const struct sim *sim, uint32_t node)

@@ -111,7 +111,6 @@ struct write {
     struct paged_write spec;
     uint32_t source;
     uint32_t source_incarnation;
-    uint32_t destination_incarnation;
     uint32_t flow;
     uint32_t next;
     uint32_t previous;
@@ -205,15 +204,15 @@ void *sim_grow(void *array, uint32_t *capacity, size_t size);
 /* sim_ops.c */
 extern const struct runtime_ops sim_ops;
 void sim_flow_done(struct sim *sim, const struct flow_done *done);
-void sim_landed(struct sim *sim, uint32_t write);
-void sim_write_done(struct sim *sim, uint32_t write);
-void sim_message(struct sim *sim, uint32_t message);
-void sim_write_fail(struct sim *sim, uint32_t write);
-void sim_write_unlink(struct sim *sim, uint32_t write);
-void sim_write_release(struct sim *sim, uint32_t write);
+void sim_landed(struct sim *sim, uint32_t index);
+void sim_write_done(struct sim *sim, uint32_t index);
+void sim_message(struct sim *sim, uint32_t index);
+void sim_write_fail(struct sim *sim, uint32_t index);
+void sim_write_unlink(struct sim *sim, uint32_t index);
+void sim_write_release(struct sim *sim, uint32_t index);
 
 /* sim_launch.c */
-void sim_launch(struct runtime *rt, const struct step_launch *launch);
+void sim_launch(struct runtime *rt, const struct step_launch *spec);
 void sim_launch_end(struct runtime *rt, uint32_t ticket);
 /* An event is about to reach the node: a repetition ends at the first boundary not before it. */
 void sim_launch_cut(struct sim_node *node);

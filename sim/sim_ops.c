@@ -194,7 +194,6 @@ static void op_write_post(struct runtime *rt, const struct paged_write *spec)
         .spec = *spec,
         .source = rt->node,
         .source_incarnation = node->incarnation,
-        .destination_incarnation = sim->nodes[spec->destination].incarnation,
         .posted_ns = sim->now_ns,
     };
     /* Page lists die with this call, and a flow needs none. */
@@ -202,7 +201,8 @@ static void op_write_post(struct runtime *rt, const struct paged_write *spec)
     write->spec.destination_pages = NULL;
     write_link(sim, node, index);
     node->ledger.writes++;
-    if (!sim->nodes[spec->destination].alive) {
+    const struct sim_node *destination = &sim->nodes[spec->destination];
+    if (!destination->alive || destination->incarnation != spec->destination_incarnation) {
         sim_write_fail(sim, index);
         return;
     }
@@ -289,7 +289,7 @@ void sim_landed(struct sim *sim, uint32_t index)
     struct sim_node *node = &sim->nodes[write->spec.destination];
     uint32_t immediate = write->spec.immediate;
     uint64_t writes = write->writes;
-    bool reaches = node->alive && node->incarnation == write->destination_incarnation;
+    bool reaches = node->alive && node->incarnation == write->spec.destination_incarnation;
     write->pending--;
     sim_write_release(sim, index);
     if (reaches)

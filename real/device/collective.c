@@ -47,7 +47,7 @@ struct collective {
     uint32_t rank;
     uint32_t ranks;
     uint32_t set_count;
-    const volatile bool *abandon;
+    const _Atomic bool *abandon;
     uint8_t *turn; /* which buffer is next, by set */
 };
 
@@ -69,7 +69,7 @@ size_t collective_bytes(uint32_t ranks, size_t floats_max)
 }
 
 struct collective *collective_join(void *memory, uint32_t rank, uint32_t ranks, size_t floats_max,
-                                   const volatile bool *abandon)
+                                   const _Atomic bool *abandon)
 {
     CHECK(rank < ranks && floats_max > 0 && (uintptr_t)memory % 64 == 0);
     struct collective *collective = calloc(1, sizeof *collective);
@@ -99,6 +99,11 @@ void collective_leave(struct collective *collective)
         return;
     free(collective->turn);
     free(collective);
+}
+
+static bool abandoned(const struct collective *collective)
+{
+    return atomic_load_explicit(collective->abandon, memory_order_relaxed);
 }
 
 static void pause_briefly(void)
@@ -138,7 +143,7 @@ static struct rank_set *find_set(struct collective *collective, uint32_t first, 
         if (found != key)
             continue;
         while (atomic_load(&set->buffer) == 0) {
-            if (*collective->abandon)
+            if (abandoned(collective))
                 return NULL;
             sched_yield();
         }
@@ -156,19 +161,19 @@ static bool set_barrier(struct collective *collective, struct rank_set *set, uin
         atomic_store(&set->generation, generation + 1);
         if (atomic_load(&set->sleepers) > 0)
             futex_wake_all(&set->generation);
-        return !*collective->abandon;
+        return !abandoned(collective);
     }
     for (uint32_t i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&set->generation, memory_order_acquire) != generation)
-            return !*collective->abandon;
+            return !abandoned(collective);
         pause_briefly();
     }
     atomic_fetch_add(&set->sleepers, 1);
     bool open;
-    while (!(open = atomic_load(&set->generation) != generation) && !*collective->abandon)
+    while (!(open = atomic_load(&set->generation) != generation) && !abandoned(collective))
         futex_wait(&set->generation, generation);
     atomic_fetch_sub(&set->sleepers, 1);
-    return open && !*collective->abandon;
+    return open && !abandoned(collective);
 }
 
 /* A call's set of ranks, and this rank's place in it. */

@@ -1,5 +1,5 @@
-/* Collectives among the ranks of one instance, which are processes (or threads) on one machine: over shared memory that the
- * instance made.
+/* Collectives among the ranks of one instance, which are processes (or threads) on one machine: over shared memory that
+ * the instance made.
  *
  * A sum over ranks is taken by bisection, for every element alike: sum of the first half of the ranks plus sum of the
  * second half. It never depends on who came first, and where the ranks are a power of two it continues the bisection
@@ -11,24 +11,26 @@
 #ifndef TANDEM_REAL_DEVICE_COLLECTIVE_H
 #define TANDEM_REAL_DEVICE_COLLECTIVE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct collective;
 
-/* Sets of ranks in use at a time are partitions of the ranks: attention groups, pipeline stages, all, and one to spare. */
+/* Sets of ranks in use at a time are partitions of the ranks: attention groups, pipeline stages, all, and one to spare.
+ */
 #define COLLECTIVE_PARTITIONS_MAX 4
 
-/* Bytes of shared memory for `ranks` ranks that exchange floats_max (at least 1) floats each at a time. Longer vectors go
- * in pieces, so this is a matter of speed alone. Memory never touched is never taken from the machine. */
+/* Bytes of shared memory for `ranks` ranks that exchange floats_max (at least 1) floats each at a time. Longer vectors
+ * go in pieces, so this is a matter of speed alone. Memory never touched is never taken from the machine. */
 size_t collective_bytes(uint32_t ranks, size_t floats_max);
 
-/* Joins as `rank`; `memory` is collective_bytes() long, aligned to 64, zero when the first one joins, and mapped by all.
- * A rank in a call waits for the others until *abandon becomes true, which is looked at every few milliseconds; then this
- * call and all later ones return false, and the memory is of no more use. NULL when there is no memory. */
+/* Joins as `rank`; `memory` is collective_bytes() long, aligned to 64, zero when the first one joins, and mapped by
+ * all. A rank in a call waits for the others until *abandon becomes true, which is looked at every few milliseconds;
+ * then this call and all later ones return false, and the memory is of no more use. NULL when there is no memory. */
 struct collective *collective_join(void *memory, uint32_t rank, uint32_t ranks, size_t floats_max,
-                                   const volatile bool *abandon);
+                                   const _Atomic bool *abandon);
 void collective_leave(struct collective *collective);
 
 /* In place: every element becomes the sum over ranks [first, first + count), which all call it alike. */

@@ -1,11 +1,12 @@
-/* A device: what computes the steps of one rank. The host device (real/device/host) is a real decoder-only transformer on the
- * CPU; the CUDA device (real/device/cuda) is the same on a GPU. An executor process owns one device.
+/* A device: what computes the steps of one rank. The host device (real/device/host) is a real decoder-only transformer
+ * on the CPU; the CUDA device (real/device/cuda) is the same on a GPU. An executor process owns one device.
  *
- * Weights derive from a seed, so that every rank of every instance has its share of the same model without a file. Tokens of
- * prompts derive from the request's token seed (device_prompt_token). Sampling is greedy; equal logits go to the lowest id.
+ * Weights derive from a seed, so that every rank of every instance has its share of the same model without a file.
+ * Tokens of prompts derive from the request's token seed (device_prompt_token). Sampling is greedy; equal logits go to
+ * the lowest id.
  *
- * On the host device every reduction has a fixed order, whatever the batch, the chunking, the paging and the sharding: the
- * tokens of a run are a function of (weights, prompt) alone, bit for bit.
+ * On the host device every reduction has a fixed order, whatever the batch, the chunking, the paging and the sharding:
+ * the tokens of a run are a function of (weights, prompt) alone, bit for bit.
  */
 #ifndef TANDEM_REAL_DEVICE_DEVICE_H
 #define TANDEM_REAL_DEVICE_DEVICE_H
@@ -30,10 +31,10 @@ struct device_config {
     uint32_t request_tokens_max;
     void *kv; /* kv_memory_bytes(memory, rank), mapped by the executor; NULL: the device allocates (CUDA) */
     struct collective *collective; /* of the instance's ranks; NULL with one rank */
-    /* Ticks once per layer of a step, after the layer's attention output is reduced over the group: the step's base plus the
-     * layers of the model done, those of earlier pipeline stages included. Written by the lead rank of each group (with
-     * several stages, of each stage's part of the group); read by the instance's fabric thread. Never goes back. NULL:
-     * nobody asks. */
+    /* Ticks once per layer of a step, after the layer's attention output is reduced over the group: the step's base
+     * plus the layers of the model done, those of earlier pipeline stages included. Written by the lead rank of each
+     * group (with several stages, of each stage's part of the group); read by the instance's fabric thread. Never goes
+     * back. NULL: nobody asks. */
     _Atomic uint64_t *layer_counter;
 };
 
@@ -54,23 +55,23 @@ struct device_ops {
     void (*free)(struct device *device);
     /* Applies the changes of a launch, in order: those of all groups, on every rank. */
     void (*change)(struct device *device, const struct step_change *changes, uint32_t count);
-    /* Tokens at positions [first, first + count) of a live sequence that were produced elsewhere: on the instance that had
-     * the request before a preemption or a loss. Given after the change that names the sequence and before the step, to
-     * every rank; replaces what was given before. A decode sequence goes on from the token it has sampled here, if it
-     * has; every other position is read from what was given, else from the prompt's seed. */
+    /* Tokens at positions [first, first + count) of a live sequence that were produced elsewhere: on the instance that
+     * had the request before a preemption or a loss. Given after the change that names the sequence and before the
+     * step, to every rank; replaces what was given before. A decode sequence goes on from the token it has sampled
+     * here, if it has; every other position is read from what was given, else from the prompt's seed. */
     void (*given)(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens, uint32_t count);
     /* Runs one step over the chunks that the last change() named and the sequences that have joined. Every rank of the
-     * instance calls it for every step, in the same order, whether or not its group has work. `counter_base`: value of the
-     * layer counter before the first layer. Tokens of decode sequences are written by the lead rank of each group on the
-     * last stage, `tokens` has room for sequences_max; other ranks write none. Where `prefill_tokens`, so is the token
-     * after each chunk: only the receiver knows whether the chunk ended its prompt, and drops it where it did not. A
-     * sequence that joins right after its last chunk goes on from that token. False when the collective was abandoned:
-     * then the device is of no more use. */
+     * instance calls it for every step, in the same order, whether or not its group has work. `counter_base`: value of
+     * the layer counter before the first layer. Tokens of decode sequences are written by the lead rank of each group
+     * on the last stage, `tokens` has room for sequences_max; other ranks write none. Where `prefill_tokens`, so is the
+     * token after each chunk: only the receiver knows whether the chunk ended its prompt, and drops it where it did
+     * not. A sequence that joins right after its last chunk goes on from that token. False when the collective was
+     * abandoned: then the device is of no more use. */
     bool (*step)(struct device *device, uint64_t counter_base, bool prefill_tokens, struct device_token *tokens,
                  uint32_t *token_count);
-    /* The tail of a request, into a tail slot: after the last token of its last chunk, the hidden state before the final
-     * norm (hidden floats) and the logits (vocab floats), in f32, cut or filled up with zeros to tail_bytes. Written by the
-     * lead rank of the group on the last stage alone; other ranks do nothing. */
+    /* The tail of a request, into a tail slot: after the last token of its last chunk, the hidden state before the
+     * final norm (hidden floats) and the logits (vocab floats), in f32, cut or filled up with zeros to tail_bytes.
+     * Written by the lead rank of the group on the last stage alone; other ranks do nothing. */
     void (*tail_store)(struct device *device, uint32_t sequence, uint32_t slot);
     /* A digest of one page plane, for --verify. */
     uint64_t (*page_digest)(struct device *device, uint32_t layer, uint32_t plane, uint32_t page);

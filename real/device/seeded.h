@@ -1,8 +1,8 @@
 /* The seeded model: weights and prompt tokens as functions of their seeds, the same for every device.
  *
- * Element (row, column) of a matrix is a hash of (weight seed, matrix, row, column), uniform in [-scale, scale): exact but
- * for one rounding of a product, so that it is the same number on a CPU and a GPU. Rows are outputs, columns inputs, both
- * counted over the whole matrix whoever holds a part of it.
+ * Element (row, column) of a matrix is a hash of (weight seed, matrix, row, column), uniform in [-scale, scale): exact
+ * but for one rounding of a product, so that it is the same number on a CPU and a GPU. Rows are outputs, columns
+ * inputs, both counted over the whole matrix whoever holds a part of it.
  */
 #ifndef TANDEM_REAL_DEVICE_SEEDED_H
 #define TANDEM_REAL_DEVICE_SEEDED_H

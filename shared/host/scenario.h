@@ -12,10 +12,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SCENARIO_POOLS_MAX 8      /* pools of one scenario: a few roles on a few kinds of machine */
-#define SCENARIO_SHARDINGS_MAX 8  /* shardings offered for one pool */
+#define SCENARIO_POOLS_MAX 8     /* pools of one scenario: a few roles on a few kinds of machine */
+#define SCENARIO_SHARDINGS_MAX 8 /* shardings offered for one pool */
 #define SCENARIO_TARGETS_MAX 8
-#define SCENARIO_VARY_MAX 4       /* swept parameters */
+#define SCENARIO_VARY_MAX 4 /* swept parameters */
 #define SCENARIO_VARY_VALUES_MAX 64
 #define SCENARIO_QUANTILES_MAX 64
 
@@ -46,13 +46,13 @@ struct load {
     uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
     uint32_t concurrency;
     uint32_t burst_size;
-    uint32_t requests;      /* how many in all; 0: until duration_ns or the end of the trace */
-    int64_t duration_ns;    /* 0: no limit */
-    int64_t warmup_ns;      /* arrivals before this count for no statistic */
+    uint32_t requests;   /* how many in all; 0: until duration_ns or the end of the trace */
+    int64_t duration_ns; /* 0: no limit */
+    int64_t warmup_ns;   /* arrivals before this count for no statistic */
     struct length_distribution prompt;
     struct length_distribution output;
-    char trace_path[1024];  /* resolved, absolute */
-    char trace_sha256[65];  /* of the file's bytes, hex: part of the identity in the path's stead */
+    char trace_path[1024]; /* resolved, absolute */
+    char trace_sha256[65]; /* of the file's bytes, hex: part of the identity in the path's stead */
     enum trace_format trace_format;
     int64_t trace_window_start_ns; /* from the first arrival of the file */
     int64_t trace_window_ns;       /* 0: to the end */
@@ -65,8 +65,8 @@ struct load {
 struct pool {
     char name[32];
     enum node_role role;
-    uint32_t count;      /* instances, for `run` */
-    uint32_t count_min;  /* range the planner searches */
+    uint32_t count;     /* instances, for `run` */
+    uint32_t count_min; /* range the planner searches */
     uint32_t count_max;
     struct hardware hardware;
     uint32_t sharding_count;
@@ -128,7 +128,7 @@ struct scenario {
     uint32_t vary_count;
     struct vary vary[SCENARIO_VARY_MAX];
     uint64_t seed;
-    bool has_expect; /* the file defines expect(r) */
+    bool has_expect;   /* the file defines expect(r) */
     char identity[65]; /* SHA-256 of the canonical text, hex */
 };
 

@@ -35,7 +35,7 @@ static bool split_quoted(struct trace_reading *reading, char **at, struct csv_fi
 {
     char *from = *at + 1;
     char *to = from;
-    field->text = to;
+    *field = (struct csv_field){.text = to};
     for (;;) {
         if (*from == '\0')
             return trace_wrong(reading, NULL, "a quoted field does not end on its line, expected a closing '\"'");

@@ -188,6 +188,7 @@ static int64_t poisson_next(struct workload *workload, uint32_t size)
 /* Time of the j-th row along the circle, from the start of the window's first turn. */
 static int64_t circle_ns(const struct workload *workload, uint64_t j)
 {
+    CHECK(workload->window_rows > 0);
     uint64_t turn = j / workload->window_rows;
     uint64_t row = j % workload->window_rows;
     return (int64_t)turn * workload->window_ns + workload->trace->arrival_ns[workload->window_first + row] -

@@ -77,7 +77,8 @@ static void end_without_answer(struct decode_side *side, uint32_t slot, enum fai
     uint32_t request = at(side, slot)->request;
     uint32_t produced = at(side, slot)->produced;
     decode_side_end(side, slot); /* first, so that the report's load is without it */
-    report_to_front(side->instance, reason == FAIL_CLIENT ? MESSAGE_ABORTED : MESSAGE_FAILED, request, reason, produced);
+    report_to_front(side->instance, reason == FAIL_CLIENT ? MESSAGE_ABORTED : MESSAGE_FAILED, request, reason,
+                    produced);
 }
 
 static void reject(struct decode_side *side, uint32_t request, enum reject_reason reason)
@@ -467,8 +468,8 @@ static void fence(struct decode_side *side, uint32_t slot)
     end_without_answer(side, slot, (enum fail_reason)s->reason);
 }
 
-/* The peer's incarnations up to `incarnation` are lost, or may be: their transfers go into quarantine, and out of it when
- * they are fenced. */
+/* The peer's incarnations up to `incarnation` are lost, or may be: their transfers go into quarantine, and out of it
+ * when they are fenced. */
 static void lose(struct decode_side *side, uint32_t node, uint32_t incarnation, bool fenced)
 {
     for (uint32_t slot = 0; slot < side->instance->config->requests_max; slot++) {
@@ -494,16 +495,18 @@ void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_st
     decode_side_admit(side);
 }
 
-void decode_side_hello(struct decode_side *side, uint32_t source, const struct message *m)
+bool decode_side_hello(struct decode_side *side, uint32_t source, const struct message *m)
 {
     struct peer *peer = peers_find(&side->peers, source);
     if (peer == NULL || m->incarnation <= peer->incarnation)
-        return;
-    /* A replacement knows nothing of its predecessor's transfers, and that one may still write: the fence is to come. */
+        return false;
+    /* A replacement knows nothing of its predecessor's transfers, and that one may still write: the fence is to come.
+     */
     lose(side, source, m->incarnation - 1, false);
     peer->incarnation = m->incarnation;
     peer->lost = false;
     rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->incarnation);
+    return true;
 }
 
 /* ---- Preemption -------------------------------------------------------------------------------------------------- */

@@ -1,11 +1,11 @@
-/* The decoder's half of the KV messenger: from a routed request to KV that is complete, or to an end that leaves nothing
- * behind.
+/* The decoder's half of the KV messenger: from a routed request to KV that is complete, or to an end that leaves
+ * nothing behind.
  *
  *     ALLOC -> DISPATCHED -> FILLING -> READY      and      CANCELLING -> QUARANTINE -> (free)
  *
- * Rules kept here, in the words of the protocol: pages, hand-off slot and immediate are taken all or nothing; the count is
- * armed before any message leaves; the deadline runs from the dispatch; what a prefiller may still write to is given back
- * only after that prefiller has confirmed that it will not, or has been fenced. A timer is never a fence.
+ * Rules kept here, in the words of the protocol: pages, hand-off slot and immediate are taken all or nothing; the count
+ * is armed before any message leaves; the deadline runs from the dispatch; what a prefiller may still write to is given
+ * back only after that prefiller has confirmed that it will not, or has been fenced. A timer is never a fence.
  */
 #ifndef TANDEM_MESSENGER_DECODE_SIDE_H
 #define TANDEM_MESSENGER_DECODE_SIDE_H
@@ -24,7 +24,7 @@ struct handoff {
 
 struct decode_side {
     struct instance *instance;
-    struct peers peers; /* the prefillers */
+    struct peers peers;             /* the prefillers */
     struct sequence_list waiting;   /* ALLOC, by age */
     struct sequence_list transfers; /* DISPATCHED and FILLING, by dispatch, so by deadline */
     struct handoff *handoffs;
@@ -47,7 +47,9 @@ void decode_side_quiesced(struct decode_side *side, uint32_t source, const struc
 void decode_side_immediate(struct decode_side *side, uint32_t immediate);
 void decode_side_timer(struct decode_side *side);
 void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_status status, uint32_t incarnation);
-void decode_side_hello(struct decode_side *side, uint32_t source, const struct message *message);
+
+/* True when the sender was not known to be there. */
+bool decode_side_hello(struct decode_side *side, uint32_t source, const struct message *message);
 
 /* Starts what can be started: called whenever pages or hand-off slots may have become free. */
 void decode_side_admit(struct decode_side *side);

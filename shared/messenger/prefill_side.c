@@ -60,7 +60,8 @@ static enum nack_reason check_prefill(struct prefill_side *side, const struct me
         kv_pages(&config->geometry, m->prompt_tokens) > side->instance->pages_max)
         return NACK_TOO_LARGE;
     const struct kv_geometry *theirs = &peer->config->geometry;
-    if (m->produced > m->prompt_tokens || m->first_token > m->prompt_tokens || m->first_token % theirs->page_tokens != 0 ||
+    if (m->produced > m->prompt_tokens || m->first_token > m->prompt_tokens ||
+        m->first_token % theirs->page_tokens != 0 ||
         m->page_count != kv_pages(theirs, m->prompt_tokens) - m->first_token / theirs->page_tokens ||
         m->page_count > side->instance->peer_pages_max || m->block_count > config->request_blocks_max)
         return NACK_MALFORMED;
@@ -73,6 +74,7 @@ static void accept(struct prefill_side *side, uint32_t slot, const struct peer *
     struct instance *instance = side->instance;
     struct sequence *s = at(side, slot);
     s->peer = peer->config->node;
+    s->peer_incarnation = m->incarnation;
     s->peer_group = m->group;
     s->request = m->request;
     s->epoch = m->epoch;
@@ -142,6 +144,7 @@ static void post(struct prefill_side *side, uint32_t slot, uint32_t end, uint32_
         .ticket = ticket,
         .gate = gate,
         .destination = s->peer,
+        .destination_incarnation = s->peer_incarnation,
         .immediate = s->immediate,
         .request = s->request,
         .epoch = s->epoch,
@@ -154,8 +157,8 @@ static void post(struct prefill_side *side, uint32_t slot, uint32_t end, uint32_
         .tail_source_slot = slot,
         .tail_destination_slot = s->peer_tail_slot,
         .source_pages = instance_pages(instance, slot) + s->units_sent / plan->source_units_per_page,
-        .destination_pages = instance_peer_pages(instance, slot) +
-                             (s->units_sent / plan->destination_units_per_page - peer_first_page),
+        .destination_pages =
+            instance_peer_pages(instance, slot) + (s->units_sent / plan->destination_units_per_page - peer_first_page),
         .plan = plan,
     };
     rt_trace(instance->rt, TRACE_WRITE, s->request, (uint64_t)write.unit_first << 32 | write.unit_count, s->epoch);
@@ -371,15 +374,16 @@ void prefill_side_peer_lost(struct prefill_side *side, uint32_t node, uint32_t i
         lose(side, peer);
 }
 
-void prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *m)
+bool prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *m)
 {
     struct peer *peer = peers_find(&side->peers, source);
     if (peer == NULL || m->incarnation <= peer->incarnation)
-        return;
+        return false;
     /* A replacement numbers its epochs afresh. What was started for its predecessor goes. */
     lose(side, peer);
     peer->incarnation = m->incarnation;
     peer->last_epoch = 0;
     peer->lost = false;
     rt_trace(side->instance->rt, TRACE_PEER_JOINED, TRACE_NO_REQUEST, source, m->incarnation);
+    return true;
 }

@@ -2,10 +2,10 @@
  *
  *     QUEUED -> STREAMING -> DRAIN -> (free)      and      CANCELLED -> (free)
  *
- * Rules kept here, in the words of the protocol: a middle chunk sends only the units it completes, the last chunk sends the
- * rest, the partial one included, so that the count does not depend on the chunking; cached units get no tick and are sent
- * at once; source pages are freed by completions, never by a timer; a cancel is answered only when nothing of that epoch is
- * posted or ever will be.
+ * Rules kept here, in the words of the protocol: a middle chunk sends only the units it completes, the last chunk sends
+ * the rest, the partial one included, so that the count does not depend on the chunking; cached units get no tick and
+ * are sent at once; source pages are freed by completions, never by a timer; a cancel is answered only when nothing of
+ * that epoch is posted or ever will be.
  */
 #ifndef TANDEM_MESSENGER_PREFILL_SIDE_H
 #define TANDEM_MESSENGER_PREFILL_SIDE_H
@@ -31,7 +31,9 @@ void prefill_side_prefill(struct prefill_side *side, uint32_t source, const stru
 void prefill_side_cancel(struct prefill_side *side, uint32_t source, const struct message *message);
 void prefill_side_write_done(struct prefill_side *side, uint32_t ticket, enum write_status status);
 void prefill_side_peer_lost(struct prefill_side *side, uint32_t node, uint32_t incarnation);
-void prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *message);
+
+/* True when the sender was not known to be there. */
+bool prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *message);
 
 /* The scheduler has given the sequence its pages: sends what was cached. */
 void prefill_side_admitted(struct prefill_side *side, uint32_t slot);

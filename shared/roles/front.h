@@ -48,7 +48,7 @@ struct front {
 };
 
 void front_make(struct front *front, struct arena *arena, const struct node_config *config, struct runtime *rt);
-void front_arrival(struct front *front, const struct request_spec *request);
+void front_arrival(struct front *front, const struct request_spec *spec);
 void front_abort(struct front *front, uint32_t id);
 void front_message(struct front *front, uint32_t source, const struct message *message);
 void front_peer_lost(struct front *front, uint32_t node, uint32_t incarnation);

@@ -41,12 +41,12 @@ struct sequence {
     bool aborting;     /* leaves at the end of the launch in progress: its client went away */
     bool answer_due;   /* prefiller: a CANCEL waits for its QUIESCED */
     bool wait_traced;
-    bool keyed;        /* prefiller: found by its key; false once its decoder has been replaced */
-    uint8_t reason;    /* enum fail_reason of a cancel, enum nack_reason of a failed stream */
+    bool keyed;     /* prefiller: found by its key; false once its decoder has been replaced */
+    uint8_t reason; /* enum fail_reason of a cancel, enum nack_reason of a failed stream */
     uint16_t group;
     uint16_t peer_group;
-    uint32_t peer; /* decoder: the prefiller; prefiller: the decoder */
-    uint32_t peer_incarnation; /* decoder: of the prefiller that was asked */
+    uint32_t peer;             /* decoder: the prefiller; prefiller: the decoder */
+    uint32_t peer_incarnation; /* of that instance, at the time of the request */
     uint32_t request;
     uint32_t epoch;
     uint32_t attempt;
@@ -56,17 +56,17 @@ struct sequence {
 
     uint32_t prompt_tokens;
     uint32_t output_tokens;
-    uint32_t produced; /* tokens produced before this sequence joined the batch */
-    uint32_t wanted;   /* tokens whose KV must exist before decoding starts, T' */
-    uint32_t local;    /* of those, found in this instance's prefix index */
-    uint32_t computed; /* of those, computed (prefill) */
+    uint32_t produced;    /* tokens produced before this sequence joined the batch */
+    uint32_t wanted;      /* tokens whose KV must exist before decoding starts, T' */
+    uint32_t local;       /* of those, found in this instance's prefix index */
+    uint32_t computed;    /* of those, computed (prefill) */
     uint32_t chunk_start; /* of the chunk in the launch in progress */
     uint32_t chunk_tokens;
 
     uint32_t page_count;
     uint32_t block_count;
     uint32_t block_tokens;
-    uint32_t age; /* order of first arrival here; the youngest is preempted first */
+    uint32_t age;      /* order of first arrival here; the youngest is preempted first */
     uint32_t previous; /* neighbours in whatever list the state implies */
     uint32_t next;
 

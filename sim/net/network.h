@@ -53,11 +53,11 @@ struct flow_spec {
 uint32_t network_start(struct network *network, int64_t now_ns, const struct flow_spec *spec);
 
 /* No further layer is posted; what is available by now still goes out. The flow completes later, with `stopped`. */
-void network_stop(struct network *network, int64_t now_ns, uint32_t flow);
+void network_stop(struct network *network, int64_t now_ns, uint32_t id);
 
 /* Everything the flow has not delivered is lost, at once; no completion follows. For killed instances and failed NICs.
  */
-void network_kill(struct network *network, int64_t now_ns, uint32_t flow);
+void network_kill(struct network *network, int64_t now_ns, uint32_t id);
 
 /* Rank `rank`'s NIC of `node` carries nothing from now on (up = false) or works again. Flows over it stall meanwhile.
  */

@@ -30,6 +30,68 @@ const char *bound_name(enum bound bound)
 
 /* ---- Demand ------------------------------------------------------------------------------------------------------ */
 
+/* Prefix blocks seen so far, by hash: open addressing, never asked for its order. */
+struct seen_blocks {
+    uint64_t *cells;
+    uint64_t mask;
+};
+
+static void seen_make(struct seen_blocks *seen, const struct trace_file *recorded)
+{
+    uint64_t blocks = recorded == NULL || recorded->block_tokens == 0 ? 0 : recorded->block_first[recorded->count];
+    uint64_t size = 2;
+    while (size < 2 * blocks + 2)
+        size *= 2;
+    seen->mask = size - 1;
+    seen->cells = calloc(size, sizeof *seen->cells);
+    CHECK(seen->cells != NULL);
+}
+
+/* Notes a block; true when it was there. */
+static bool seen_before(struct seen_blocks *seen, uint64_t hash)
+{
+    uint64_t key = hash == 0 ? 1 : hash;
+    uint64_t cell = key * UINT64_C(0x9e3779b97f4a7c15) & seen->mask;
+    while (seen->cells[cell] != 0 && seen->cells[cell] != key)
+        cell = (cell + 1) & seen->mask;
+    bool there = seen->cells[cell] == key;
+    seen->cells[cell] = key;
+    return there;
+}
+
+/* Tokens of a prompt whose blocks have all come before, as if nothing were ever evicted or routed elsewhere. One token is
+ * always computed. */
+static uint32_t cached_at_most(struct seen_blocks *seen, const struct request_spec *spec)
+{
+    uint64_t tokens = 0;
+    bool leading = true;
+    for (uint32_t b = 0; b < spec->block_count; b++) {
+        leading &= seen_before(seen, spec->blocks[b]);
+        tokens += leading ? spec->block_tokens : 0;
+    }
+    return (uint32_t)min_u64(tokens, spec->prompt_tokens - 1);
+}
+
+static void demand_draw(struct demand *demand, struct workload *workload, uint64_t stride, uint32_t count,
+                        struct seen_blocks *seen)
+{
+    struct workload_item item;
+    uint64_t number = 0;
+    while (demand->count < count && workload_next(workload, &item)) {
+        if (item.is_abort)
+            continue;
+        uint32_t cached = cached_at_most(seen, &item.spec);
+        if (number++ % stride != 0)
+            continue;
+        demand->prompt_tokens[demand->count] = item.spec.prompt_tokens;
+        demand->output_tokens[demand->count] = item.spec.output_tokens;
+        demand->cached_tokens[demand->count] = cached;
+        demand->prompt_sum += item.spec.prompt_tokens;
+        demand->output_sum += item.spec.output_tokens;
+        demand->count++;
+    }
+}
+
 bool demand_make(struct demand *demand, const struct scenario *scenario, const struct trace_file *recorded,
                  uint32_t count, char *error, size_t error_size)
 {
@@ -52,17 +114,12 @@ bool demand_make(struct demand *demand, const struct scenario *scenario, const s
     uint64_t stride = recorded == NULL ? 1 : max_u64(1, summary.requests / count);
     demand->prompt_tokens = calloc(count, sizeof *demand->prompt_tokens);
     demand->output_tokens = calloc(count, sizeof *demand->output_tokens);
-    CHECK(demand->prompt_tokens != NULL && demand->output_tokens != NULL);
-    struct workload_item item;
-    for (uint64_t i = 0; demand->count < count && workload_next(workload, &item); i++) {
-        if (item.is_abort || i % stride != 0)
-            continue;
-        demand->prompt_tokens[demand->count] = item.spec.prompt_tokens;
-        demand->output_tokens[demand->count] = item.spec.output_tokens;
-        demand->prompt_sum += item.spec.prompt_tokens;
-        demand->output_sum += item.spec.output_tokens;
-        demand->count++;
-    }
+    demand->cached_tokens = calloc(count, sizeof *demand->cached_tokens);
+    CHECK(demand->prompt_tokens != NULL && demand->output_tokens != NULL && demand->cached_tokens != NULL);
+    struct seen_blocks seen;
+    seen_make(&seen, recorded);
+    demand_draw(demand, workload, stride, count, &seen);
+    free(seen.cells);
     workload_free(workload);
     if (demand->count == 0)
         snprintf(error, error_size, "the load has no requests");
@@ -73,6 +130,7 @@ void demand_free(struct demand *demand)
 {
     free(demand->prompt_tokens);
     free(demand->output_tokens);
+    free(demand->cached_tokens);
 }
 
 /* ---- Bounds ------------------------------------------------------------------------------------------------------ */
@@ -83,7 +141,8 @@ static uint64_t rate_of(uint64_t count, uint64_t total_ns)
     return total_ns == 0 ? UINT64_MAX : mul_div_floor_u64(count * 1000000, (uint64_t)NS_PER_S, total_ns);
 }
 
-/* One instance, prompts back to back in full steps: prompts fill the groups' budgets in turn. */
+/* One instance, prompts back to back in full steps: prompts fill the groups' budgets in turn. What a prefix cache could
+ * have of them is not computed. */
 static uint64_t prefill_ns(const struct device_model *model, const struct pool *pool, uint32_t groups,
                            const struct demand *demand)
 {
@@ -92,8 +151,8 @@ static uint64_t prefill_ns(const struct device_model *model, const struct pool *
     uint32_t group = 0;
     memset(sums, 0, groups * sizeof *sums);
     for (uint32_t i = 0; i < demand->count; i++) {
-        uint64_t left = demand->prompt_tokens[i];
-        uint64_t done = 0;
+        uint64_t done = pool->scheduler.prefix_cache ? demand->cached_tokens[i] : 0;
+        uint64_t left = demand->prompt_tokens[i] - done;
         while (left > 0) {
             uint64_t q = min_u64(left, pool->scheduler.token_budget - sums[group].prefill_tokens);
             sums[group].prefill_sequences++;
@@ -117,30 +176,53 @@ static uint64_t prefill_ns(const struct device_model *model, const struct pool *
     return total_ns;
 }
 
-static int64_t tpot_limit_ns(const struct targets *targets)
+/* What the mean step may take. A target that most may miss says nothing about the mean. */
+static int64_t step_limit_ns(const struct targets *targets)
 {
     int64_t limit_ns = TIME_NEVER;
-    for (uint32_t t = 0; t < targets->count; t++)
-        if (targets->item[t].metric == TARGET_TPOT || targets->item[t].metric == TARGET_ITL)
-            limit_ns = min_i64(limit_ns, targets->item[t].limit_ns);
+    for (uint32_t t = 0; t < targets->count; t++) {
+        const struct target *target = &targets->item[t];
+        bool of_tokens = target->metric == TARGET_TPOT || target->metric == TARGET_ITL;
+        if (of_tokens && target->percentile_permille >= 500)
+            limit_ns = min_i64(limit_ns, target->limit_ns);
+    }
     return limit_ns;
 }
 
-static int64_t decode_step_ns(const struct device_model *model, uint32_t groups, uint64_t batch, uint64_t context)
+static struct step_time decode_step(const struct device_model *model, uint32_t groups, uint64_t batch, uint64_t context)
 {
     struct step_group sums[GROUPS_MAX];
     for (uint32_t g = 0; g < groups; g++)
         sums[g] = (struct step_group){.decode_sequences = (uint32_t)batch, .decode_context = batch * context};
     struct step_time time;
     device_step(model, sums, groups, &time);
-    return time.total_ns;
+    return time;
+}
+
+static enum bound step_bound_of(const struct step_time *time)
+{
+    switch (time->bound) {
+    case BOUND_COMPUTE:
+        return BOUND_DECODE_COMPUTE;
+    case BOUND_COMMUNICATION:
+        return BOUND_DECODE_COMMUNICATION;
+    case BOUND_OVERHEAD:
+        return BOUND_DECODE_OVERHEAD;
+    case BOUND_BANDWIDTH:
+        break;
+    }
+    return BOUND_DECODE_BANDWIDTH;
 }
 
 struct decode_bound {
-    uint64_t batch; /* per group; 0: not even one sequence is fast enough */
+    uint64_t batch; /* per group; 0: not even one sequence fits, or is fast enough */
     int64_t step_ns;
+    int64_t alone_ns; /* a step of one sequence a group */
     enum bound by;
 };
+
+/* A batch of one that is slower than the limit by less than this may still meet it: contexts differ from their mean. */
+#define ALONE_SLACK_PERMILLE 150
 
 /* The largest batch whose step is within the target and whose KV fits: all groups alike, contexts at their mean. */
 static struct decode_bound largest_batch(const struct device_model *model, const struct pool *pool, uint32_t groups,
@@ -150,27 +232,32 @@ static struct decode_bound largest_batch(const struct device_model *model, const
     uint64_t weighted = 0;
     for (uint32_t i = 0; i < demand->count; i++)
         weighted += (uint64_t)demand->output_tokens[i] * (demand->prompt_tokens[i] + demand->output_tokens[i] / 2);
-    uint64_t context = weighted / demand->output_sum;
+    uint64_t context = weighted / max_u64(1, demand->output_sum);
     uint64_t by_memory = pages * pool->page_tokens / max_u64(1, context);
     uint64_t high = min_u64(by_memory, pool->scheduler.batch_max);
     enum bound cap = by_memory < pool->scheduler.batch_max ? BOUND_KV_CAPACITY : BOUND_BATCH_LIMIT;
+    struct step_time alone = decode_step(model, groups, 1, context);
+    struct decode_bound bound = {.alone_ns = alone.total_ns, .by = BOUND_KV_CAPACITY};
     if (high == 0)
-        return (struct decode_bound){.by = BOUND_KV_CAPACITY};
-    int64_t high_ns = decode_step_ns(model, groups, high, context);
-    if (high_ns <= limit_ns)
-        return (struct decode_bound){.batch = high, .step_ns = high_ns, .by = cap};
-    uint64_t low = 0;
-    while (high - low > 1) {
-        uint64_t middle = low + (high - low) / 2;
-        if (decode_step_ns(model, groups, middle, context) <= limit_ns)
-            low = middle;
-        else
-            high = middle;
+        return bound;
+    struct step_time time = decode_step(model, groups, high, context);
+    uint64_t low = high;
+    if (time.total_ns > limit_ns) {
+        low = alone.total_ns - alone.total_ns / 1000 * ALONE_SLACK_PERMILLE <= limit_ns ? 1 : 0;
+        while (low > 0 && high - low > 1) {
+            uint64_t middle = low + (high - low) / 2;
+            if (decode_step(model, groups, middle, context).total_ns <= limit_ns)
+                low = middle;
+            else
+                high = middle;
+        }
+        time = low == 0 ? alone : decode_step(model, groups, low, context);
+        cap = step_bound_of(&time);
     }
-    if (low == 0)
-        return (struct decode_bound){.by = BOUND_DECODE_BANDWIDTH};
-    return (struct decode_bound){
-        .batch = low, .step_ns = decode_step_ns(model, groups, low, context), .by = BOUND_DECODE_BANDWIDTH};
+    bound.batch = low;
+    bound.step_ns = time.total_ns;
+    bound.by = cap;
+    return bound;
 }
 
 static void lower(struct candidate *candidate, uint64_t rate, enum bound by)
@@ -179,6 +266,17 @@ static void lower(struct candidate *candidate, uint64_t rate, enum bound by)
         candidate->bound_micro_per_s = rate;
         candidate->bound_by = by;
     }
+}
+
+/* Whether a prefiller and a decoder stand on one machine: what moves between them moves over NVLink. */
+static bool share_a_machine(const struct deployment *deployment)
+{
+    for (uint32_t p = 1; p < deployment->node_count; p++)
+        for (uint32_t d = 1; d < deployment->node_count; d++)
+            if (deployment->configs[p].role == ROLE_PREFILL && deployment->configs[d].role == ROLE_DECODE &&
+                deployment->instances[p].host == deployment->instances[d].host)
+                return true;
+    return false;
 }
 
 /* What all NICs of a side carry together, were all of them always busy. */
@@ -196,8 +294,13 @@ static void bound_by_nics(struct candidate *candidate, const struct deployment *
             token_bytes = kv_token_rank_bytes(&config->geometry, config->geometry.layers) *
                           config->geometry.parallelism.tensor;
     }
-    uint64_t carried = mul_u64(token_bytes, demand->prompt_sum / demand->count + 1);
+    uint64_t cached_sum = 0;
+    for (uint32_t i = 0; i < demand->count; i++)
+        cached_sum += demand->cached_tokens[i];
+    uint64_t carried = mul_u64(token_bytes, (demand->prompt_sum - cached_sum) / demand->count);
     uint64_t slower = min_u64(side_bytes_per_s[0], side_bytes_per_s[1]);
+    if (share_a_machine(deployment))
+        return;
     lower(candidate, mul_div_floor_u64(slower, 1000000, max_u64(1, carried)), BOUND_NIC_BANDWIDTH);
 }
 
@@ -216,8 +319,10 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {
         struct decode_bound best = largest_batch(model, pool, groups, deployment->configs[node].pages_per_group,
-                                                 demand, tpot_limit_ns(&scenario->targets));
+                                                 demand, step_limit_ns(&scenario->targets));
+        candidate->token_ns = best.alone_ns;
         if (best.batch == 0) {
+            candidate->likely_micro_per_s = 0;
             lower(candidate, 0, best.by);
             return;
         }
@@ -225,22 +330,35 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
         if (tokens_ns > prompts_ns)
             by = best.by;
     }
-    lower(candidate, mul_u64(rate_of(demand->count, prompts_ns + tokens_ns), instances), by);
+    /* Mixed steps read the weights once for both kinds of work: what one kind takes is no more than a bound. */
+    lower(candidate, mul_u64(rate_of(demand->count, max_u64(prompts_ns, tokens_ns)), instances), by);
+    candidate->likely_micro_per_s =
+        min_u64(candidate->likely_micro_per_s, mul_u64(rate_of(demand->count, prompts_ns + tokens_ns), instances));
+}
+
+/* The price of a machine that has none is not 0. */
+static bool priced(const struct candidate *candidate)
+{
+    const struct scenario *scenario = candidate->scenario;
+    for (uint32_t p = 0; p < scenario->pool_count; p++)
+        if (candidate->choice.pool[p].count > 0 && scenario->pools[p].hardware.usd_micros_per_gpu_hour == 0)
+            return false;
+    return true;
 }
 
 void candidate_assess(struct candidate *candidate, const struct demand *demand, const struct deployment_sizes *sizes)
 {
     struct deployment *deployment = deployment_make(candidate->scenario, &candidate->choice, sizes, 1,
                                                     candidate->refusal, sizeof candidate->refusal);
-    candidate->bound_micro_per_s = UINT64_MAX;
+    candidate->bound_micro_per_s = candidate->likely_micro_per_s = UINT64_MAX;
     if (deployment == NULL) {
-        candidate->bound_micro_per_s = 0;
+        candidate->bound_micro_per_s = candidate->likely_micro_per_s = 0;
         candidate->bound_by = BOUND_DOES_NOT_FIT;
         return;
     }
     candidate->machines = deployment->machines;
     candidate->gpus = deployment->gpus;
-    candidate->usd_micros_per_hour = deployment->usd_micros_per_hour;
+    candidate->usd_micros_per_hour = priced(candidate) ? deployment->usd_micros_per_hour : 0;
     for (uint32_t n = 1; n < deployment->node_count; n++) {
         uint32_t pool = deployment->instances[n].pool;
         bool first = n == 1 || deployment->instances[n - 1].pool != pool;
@@ -249,5 +367,6 @@ void candidate_assess(struct candidate *candidate, const struct demand *demand, 
     }
     if (!candidate->mixed)
         bound_by_nics(candidate, deployment, demand);
+    candidate->likely_micro_per_s = min_u64(candidate->likely_micro_per_s, candidate->bound_micro_per_s);
     deployment_free(deployment);
 }

@@ -44,13 +44,17 @@ struct candidate {
     uint32_t decode;
     uint32_t machines;
     uint32_t gpus;
-    uint64_t usd_micros_per_hour;
-    char label[160];    /* "2P3D TP8/DP8 EP8": with the hardware where pools differ in it */
-    char sharding[96];  /* "TP8/DP8 EP8" */
-    char refusal[256];  /* why it cannot run; empty: it can */
-    uint64_t prompt_ns; /* mean device time of one prompt on an instance of the prefill (or mixed) pool */
+    uint64_t usd_micros_per_hour; /* 0: the price of one of its machines is not known */
+    uint64_t cost;       /* what candidates are compared by: dollars where all of a plan have prices, else GPUs */
+    char label[256];     /* "2P3D TP8 / DP8 EP8": unique in a plan, it names the candidate's probes in the store */
+    char sharding[224];  /* "TP8 / DP8 EP8": with the hardware, or the pool, where that tells candidates apart */
+    char refusal[256];   /* why it cannot run; empty: it can */
+    uint64_t prompt_ns;  /* mean device time of one prompt on an instance of the prefill (or mixed) pool */
+    int64_t token_ns;    /* decode step of one sequence a group: no output token comes faster */
     uint64_t bound_micro_per_s;
-    enum bound bound_by; /* which of the bounds is the least */
+    enum bound bound_by;         /* which of the bounds is the least */
+    uint64_t likely_micro_per_s; /* where a search may begin: the bound, and for mixed instances what both kinds of work
+                                    leave to each other */
 };
 
 /* Samples of what is to be served, from which bounds are computed. */
@@ -58,6 +62,7 @@ struct demand {
     uint32_t count;
     uint32_t *prompt_tokens;
     uint32_t *output_tokens;
+    uint32_t *cached_tokens; /* of each prompt, at most: what an unlimited prefix cache would have of it */
     uint64_t prompt_sum;
     uint64_t output_sum;
 };
@@ -67,8 +72,8 @@ bool demand_make(struct demand *demand, const struct scenario *scenario, const s
                  uint32_t count, char *error, size_t error_size);
 void demand_free(struct demand *demand);
 
-/* Fills machines, gpus, price and the bound of a candidate whose scenario, choice and models are set; sets `refusal` instead
- * when it cannot be deployed. */
+/* Fills machines, gpus, price and the bounds of a candidate whose scenario, choice and models are set; sets `refusal`
+ * instead when it cannot be deployed. */
 void candidate_assess(struct candidate *candidate, const struct demand *demand,
                       const struct deployment_sizes *sizes);
 

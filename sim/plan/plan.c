@@ -13,10 +13,6 @@
 #define WAVE 4
 #define WAVE_MAX 64 /* colocated candidates are one wave */
 
-/* Bounds leave out queueing, but a batch at its mean context or a step filled to the brim may do a little better than
- * computed: a candidate is left out only when its bound, with this on top, does not reach the best. */
-#define BOUND_SLACK_PERMILLE 150
-
 #define DEMAND_SAMPLE 1000
 
 /* A candidate whose first seed ends this far below the best is not given the others. */
@@ -57,19 +53,16 @@ static bool run_round(struct round *round)
     return whole;
 }
 
-static uint64_t with_slack(uint64_t rate, uint32_t permille)
-{
-    return rate + rate / 1000 * permille;
-}
-
 /* Whether a candidate's first seed came near enough to the best of its kind, this wave included, to deserve the others. */
 static bool deserves_seeds(const struct plan *plan, const struct plan_candidate *item)
 {
+    if (plan->options->exhaustive)
+        return true;
     for (uint32_t i = 0; i < plan->result->count; i++) {
         const struct plan_candidate *other = &plan->result->items[i];
         uint64_t rate = other->searched ? other->rate_micro_per_s : other->seed_micro_per_s[0];
         if (other->candidate.mixed == item->candidate.mixed && other->seed_done[0] && rate > 0 &&
-            plan_better(rate, &other->candidate, with_slack(item->seed_micro_per_s[0], SEED_SLACK_PERMILLE),
+            plan_better(rate, &other->candidate, plan_with_slack(item->seed_micro_per_s[0], SEED_SLACK_PERMILLE),
                         &item->candidate))
             return false;
     }
@@ -117,10 +110,8 @@ static int by_price(const void *left, const void *right)
 {
     const struct candidate *a = &((const struct plan_candidate *)left)->candidate;
     const struct candidate *b = &((const struct plan_candidate *)right)->candidate;
-    uint64_t cost_a = a->usd_micros_per_hour > 0 ? a->usd_micros_per_hour : a->gpus;
-    uint64_t cost_b = b->usd_micros_per_hour > 0 ? b->usd_micros_per_hour : b->gpus;
-    if (cost_a != cost_b)
-        return cost_a < cost_b ? -1 : 1;
+    if (a->cost != b->cost)
+        return a->cost < b->cost ? -1 : 1;
     return by_promise(left, right);
 }
 
@@ -128,16 +119,27 @@ static int by_price(const void *left, const void *right)
 static bool may_win(const struct plan *plan, const struct plan_candidate *item, const struct plan_candidate *best)
 {
     const struct candidate *candidate = &item->candidate;
-    if (candidate->refusal[0] != '\0' || candidate->bound_micro_per_s == 0)
+    if (candidate->refusal[0] != '\0')
         return false;
-    uint64_t promise = with_slack(candidate->bound_micro_per_s, BOUND_SLACK_PERMILLE);
+    if (plan->options->exhaustive)
+        return true;
+    if (candidate->bound_micro_per_s == 0)
+        return false;
+    uint64_t promise = plan_with_slack(candidate->bound_micro_per_s, PLAN_BOUND_SLACK_PERMILLE);
     if (plan->scenario->plan.goal == PLAN_SERVE_RATE) {
         if (promise < plan->scenario->plan.rate_micro_per_s)
             return false;
         /* In order of price: once one serves the rate, only its equals in price can be better. */
-        return best == NULL || candidate->usd_micros_per_hour <= best->candidate.usd_micros_per_hour;
+        return best == NULL || candidate->cost <= best->candidate.cost;
     }
     return best == NULL || plan_better(promise, candidate, best->rate_micro_per_s, &best->candidate);
+}
+
+bool plan_preferred(const struct plan *plan, const struct plan_candidate *item, const struct plan_candidate *other)
+{
+    if (plan->scenario->plan.goal == PLAN_SERVE_RATE && item->candidate.cost != other->candidate.cost)
+        return item->candidate.cost < other->candidate.cost;
+    return plan_better(item->rate_micro_per_s, &item->candidate, other->rate_micro_per_s, &other->candidate);
 }
 
 static const struct plan_candidate *best_so_far(const struct plan *plan, uint32_t until)
@@ -150,8 +152,7 @@ static const struct plan_candidate *best_so_far(const struct plan *plan, uint32_
         if (plan->scenario->plan.goal == PLAN_SERVE_RATE &&
             item->rate_low_micro_per_s < plan->scenario->plan.rate_micro_per_s)
             continue;
-        if (best == NULL || plan_better(item->rate_micro_per_s, &item->candidate, best->rate_micro_per_s,
-                                        &best->candidate))
+        if (best == NULL || plan_preferred(plan, item, best))
             best = item;
     }
     return best;
@@ -209,8 +210,9 @@ static bool search_colocated(struct plan *plan)
     plan_enumerate_colocated(plan, machines);
     qsort(result->items + first, result->count - first, sizeof *result->items, by_promise);
     uint32_t count = 0;
-    while (first + count < result->count && count < WAVE_MAX && result->items[first + count].candidate.refusal[0] == '\0' &&
-           result->items[first + count].candidate.bound_micro_per_s > 0)
+    while (first + count < result->count && count < WAVE_MAX &&
+           result->items[first + count].candidate.refusal[0] == '\0' &&
+           (plan->options->exhaustive || result->items[first + count].candidate.bound_micro_per_s > 0))
         count++;
     return search_wave(plan, first, count);
 }
@@ -271,6 +273,7 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
     plan->scenario = scenario;
     plan->recorded = recorded;
     plan->options = options;
+    plan->priced = plan_priced(scenario);
     plan->result = result;
     plan->failure = PLAN_DONE;
     plan->error = error;

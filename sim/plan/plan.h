@@ -15,12 +15,18 @@
 
 #define PLAN_SEEDS_MAX 16
 
+/* Bounds leave out queueing, but a batch at its mean context or a step filled to the brim may do a little better than
+ * computed: a candidate is left out only when its bound, with this on top, does not reach the best; and no rate above that
+ * is tried, for a finite probe with lax targets may pass at any. */
+#define PLAN_BOUND_SLACK_PERMILLE 150
+
 /* What the search found out about one candidate. */
 struct plan_candidate {
     struct candidate candidate;
     bool searched;
     uint32_t seeds;   /* that it was given */
     bool reachable;   /* some rate meets the targets */
+    bool capped;      /* the targets were met at the bound itself: what a longer load would show is not known */
     bool seed_done[PLAN_SEEDS_MAX]; /* false for all that an interrupt or a failure cut off */
     uint64_t seed_micro_per_s[PLAN_SEEDS_MAX]; /* highest rate that met the targets, by seed */
     struct probe at[PLAN_SEEDS_MAX];           /* the probe at that rate */
@@ -38,7 +44,7 @@ struct plan_candidate {
 
 struct frontier_point {
     bool mixed;
-    char label[160];
+    char label[256];
     uint64_t rate_micro_per_s;
     uint64_t tokens_per_s_per_user_milli; /* 1 / median TPOT */
     uint64_t tokens_per_s_per_gpu_milli;
@@ -70,6 +76,7 @@ struct probe_store {
 
 struct plan_options {
     uint32_t threads;
+    bool exhaustive; /* search every candidate with every seed, also those that their bounds rule out */
     struct probe_store store;
     struct progress *progress; /* NULL: none */
 };

@@ -115,22 +115,41 @@ static void print_left_out(const struct plan_result *result, FILE *file)
 {
     uint32_t pruned = 0;
     uint32_t refused = 0;
+    uint32_t hopeless = 0;
     const struct candidate *example = NULL;
     for (uint32_t i = 0; i < result->count; i++) {
         const struct plan_candidate *item = &result->items[i];
         if (item->candidate.refusal[0] != '\0') {
             refused++;
             example = &item->candidate;
+        } else if (!item->searched && item->candidate.bound_micro_per_s == 0) {
+            hopeless++;
         } else if (!item->searched && !item->candidate.mixed) {
             pruned++;
         }
     }
+    if (result->interrupted)
+        return;
+    if (hopeless > 0)
+        fprintf(file, "%" PRIu32 " candidates were not simulated: they meet the targets at no rate.\n", hopeless);
     if (pruned > 0)
         fprintf(file, "%" PRIu32 " more candidates were not simulated: their upper bounds do not reach the best one.\n",
                 pruned);
     if (refused > 0)
         fprintf(file, "%" PRIu32 " candidates cannot be deployed, such as %s: %s\n", refused, example->label,
                 example->refusal);
+}
+
+/* A short load ends before the queue that a rate too high builds up reaches the targets. */
+static void print_short_probes(const struct scenario *scenario, const struct plan_result *result, FILE *file)
+{
+    uint32_t above = 0;
+    for (uint32_t i = 0; i < result->count; i++)
+        above += result->items[i].searched && result->items[i].saturation_permille > 1050;
+    if (above > 0)
+        fprintf(file, "%" PRIu32 " of the rates lie above what their candidates complete under overload: probes of %" PRIu32
+                      " requests end before their queues do. More plan.requests would lower them.\n",
+                above, scenario->plan.requests);
 }
 
 static void print_targets(const struct scenario *scenario, FILE *file)
@@ -171,6 +190,7 @@ void plan_print(const struct scenario *scenario, const struct plan_result *resul
     print_frontier(result, output);
     fprintf(file, "\n");
     print_left_out(result, file);
+    print_short_probes(scenario, result, file);
     fprintf(file, "%sRecommendation:%s %s\n", markdown ? "**" : "", markdown ? "**" : "", result->why);
     if (result->interrupted)
         fprintf(file, "Interrupted: what stands above is what was complete. The same command goes on from here.\n");
@@ -227,6 +247,28 @@ static json_t *candidates_json(const struct scenario *scenario, const struct pla
     return array;
 }
 
+/* What was not simulated, and why. */
+static json_t *left_out_json(const struct plan_result *result)
+{
+    json_t *array = json_array();
+    for (uint32_t i = 0; i < result->count && !result->interrupted; i++) {
+        const struct candidate *candidate = &result->items[i].candidate;
+        if (result->items[i].searched)
+            continue;
+        bool refused = candidate->refusal[0] != '\0';
+        json_t *json = json_object();
+        json_object_set_new(json, "candidate", json_string(candidate->label));
+        json_object_set_new(json, "bound_per_s", refused ? json_null() : micro(candidate->bound_micro_per_s));
+        json_object_set_new(json, "bound_by", json_string(bound_name(candidate->bound_by)));
+        json_object_set_new(json, "why",
+                            json_string(refused                              ? candidate->refusal
+                                        : candidate->bound_micro_per_s == 0 ? "meets the targets at no rate"
+                                                                            : "its bound does not reach the best"));
+        json_array_append_new(array, json);
+    }
+    return array;
+}
+
 static json_t *frontier_json(const struct plan_result *result)
 {
     json_t *array = json_array();
@@ -262,6 +304,7 @@ json_t *plan_json(const struct scenario *scenario, const struct plan_result *res
     json_object_set_new(json, "interrupted", json_boolean(result->interrupted));
     json_object_set_new(json, "candidates", candidates_json(scenario, result, false));
     json_object_set_new(json, "colocated", candidates_json(scenario, result, true));
+    json_object_set_new(json, "left_out", left_out_json(result));
     json_object_set_new(json, "frontier", frontier_json(result));
     json_object_set_new(json, "recommendation", recommendation);
     return json;

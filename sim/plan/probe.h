@@ -30,10 +30,11 @@ struct probe {
     int64_t ttft_ns[PROBE_PERCENTILES];
     int64_t tpot_ns[PROBE_PERCENTILES];
     int64_t span_ns[SPAN_COUNT]; /* means */
-    uint64_t completed_micro_per_s;
+    uint64_t completed_micro_per_s; /* between a tenth and nine tenths of the completions, where nothing ramps or drains */
     uint64_t output_tokens_per_s;
     int64_t page_wait_ns; /* mean a request */
     int64_t handoff_wait_ns;
+    uint32_t preempted; /* permille of the completed: preemptions of decoders */
     /* Permille. Of the busiest instance of its side; a mixed instance is on both. */
     uint32_t prefill_busy;
     uint32_t decode_busy;
@@ -57,6 +58,13 @@ struct probe_input {
     uint32_t requests;  /* to play; a trace has as many at most */
     bool stop_early;    /* give up when too many requests have missed a target */
 };
+
+/* The rows of a trace that lie in the window of its load. */
+struct trace_rows {
+    uint32_t first;
+    uint32_t count;
+};
+struct trace_rows probe_trace_rows(const struct load *load, const struct trace_file *recorded);
 
 /* The load that a probe plays: the scenario's own at the wanted rate, over the wanted number of requests, of which the
  * first tenth of the time warms up. A trace is cut to the seed's slice of it, and it is the slice's own mean rate that is

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #define LIGHT_REQUESTS 200
+#define OVERLOAD_REQUESTS_MIN 1000
 
 void plan_probe_label(const struct candidate *candidate, uint32_t requests, bool early, char *label, size_t size)
 {
@@ -20,7 +21,7 @@ void plan_probe_label(const struct candidate *candidate, uint32_t requests, bool
 
 static void count_probe(struct plan *plan, const struct candidate *candidate, uint64_t rate_micro_per_s, bool found)
 {
-    char note[256];
+    char note[320];
     if (found)
         plan->result->probes_found++;
     else
@@ -44,7 +45,7 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
                 uint32_t requests, bool early, struct probe *probe)
 {
     const struct probe_store *store = &plan->options->store;
-    char label[256];
+    char label[320];
     char error[4096];
     plan_probe_label(candidate, requests, early, label, sizeof label);
     CHECK(pthread_mutex_lock(&plan->lock) == 0);
@@ -85,16 +86,26 @@ struct bracket {
     uint64_t high; /* failed; 0: nothing has */
 };
 
-/* The next rate to try; 0 when the bracket is narrow enough or the floor is reached. */
-static uint64_t next_rate(const struct bracket *bracket, uint64_t start, uint64_t floor, uint64_t part)
+/* Where a search of one seed may go. */
+struct reach {
+    uint64_t start;
+    uint64_t floor;   /* below it the targets count as out of reach */
+    uint64_t ceiling; /* what is met there is met by being finite: no queue of a probe grows for ever */
+    uint64_t part;    /* of a rate, by which the bracket moves */
+};
+
+/* The next rate to try; 0 when the bracket is narrow enough or an end of the reach is. */
+static uint64_t next_rate(const struct bracket *bracket, const struct reach *reach)
 {
     if (bracket->low == 0 && bracket->high == 0)
-        return start;
+        return reach->start;
     if (bracket->high == 0)
-        return bracket->low + bracket->low / part + 1;
+        return bracket->low >= reach->ceiling
+                   ? 0
+                   : min_u64(reach->ceiling, bracket->low + bracket->low / reach->part + 1);
     if (bracket->low == 0) {
-        uint64_t rate = bracket->high - bracket->high / part;
-        return rate < floor ? 0 : rate;
+        uint64_t rate = bracket->high - bracket->high / reach->part;
+        return rate < reach->floor || rate == bracket->high ? 0 : rate;
     }
     if (bracket->high - bracket->low <= bracket->low / 32)
         return 0;
@@ -105,19 +116,22 @@ static uint64_t next_rate(const struct bracket *bracket, uint64_t start, uint64_
 static uint32_t plan_requests(const struct plan *plan)
 {
     uint32_t requests = plan->scenario->plan.requests;
-    return plan->recorded == NULL ? requests : min_u32(requests, plan->recorded->count);
+    if (plan->recorded == NULL)
+        return requests;
+    struct trace_rows rows = probe_trace_rows(&plan->scenario->load, plan->recorded);
+    return min_u32(requests, rows.count);
 }
 
 void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t seed_index)
 {
     const struct candidate *candidate = &item->candidate;
     uint64_t seed = seed_index + 1;
-    uint64_t start = max_u64(1000, candidate->bound_micro_per_s / 10 * 7);
-    uint64_t floor = max_u64(1, start / 64);
-    uint64_t part = 5;
+    uint64_t start = max_u64(1000, candidate->likely_micro_per_s / 10 * 7);
+    struct reach reach = {.start = start, .floor = max_u64(1, start / 64), .part = 5};
+    reach.ceiling = max_u64(start, plan_with_slack(candidate->bound_micro_per_s, PLAN_BOUND_SLACK_PERMILLE));
     if (seed_index > 0 && item->seed_micro_per_s[0] > 0) {
-        start = item->seed_micro_per_s[0];
-        part = 20;
+        reach.start = item->seed_micro_per_s[0];
+        reach.part = 20;
     }
     uint32_t requests = plan_requests(plan);
     struct bracket bracket = {0, 0};
@@ -127,7 +141,7 @@ void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t s
         !plan_probe(plan, candidate, max_u64(1, start / 20), seed, min_u32(LIGHT_REQUESTS, requests), false,
                     &item->light))
         return;
-    while ((rate = next_rate(&bracket, start, floor, part)) != 0) {
+    while ((rate = next_rate(&bracket, &reach)) != 0) {
         if (!plan_probe(plan, candidate, rate, seed, requests, true, &probe))
             return;
         if (probe.passed) {
@@ -138,7 +152,8 @@ void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t s
             item->above[seed_index] = probe;
         }
     }
-    if (seed_index == 0 && !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, requests / 4 + 1, false,
+    uint32_t overloading = max_u32(requests / 4, min_u32(OVERLOAD_REQUESTS_MIN, requests));
+    if (seed_index == 0 && !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, overloading, false,
                                        &item->overload))
         return;
     item->seed_micro_per_s[seed_index] = bracket.low;

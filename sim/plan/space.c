@@ -36,25 +36,40 @@ static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t 
     return *model;
 }
 
-/* "TP8", with the hardware where the scenario's pools are not all on the same. */
+/* "TP8"; "TP8 on H100" where pools are on different GPUs; "TP8 in spare" where several pools have the role: they may differ
+ * in anything, so only the pool's name tells their candidates apart. */
 static void side_text(const struct plan *plan, uint32_t pool, uint32_t sharding, char *text, size_t size)
 {
-    const struct pool *p = &plan->scenario->pools[pool];
+    const struct scenario *scenario = plan->scenario;
+    const struct pool *p = &scenario->pools[pool];
     bool differ = false;
-    for (uint32_t i = 0; i < plan->scenario->pool_count; i++)
-        differ |= strcmp(plan->scenario->pools[i].hardware.name, p->hardware.name) != 0;
-    char parallelism[40];
+    bool several = false;
+    for (uint32_t i = 0; i < scenario->pool_count; i++) {
+        differ |= strcmp(scenario->pools[i].hardware.gpu, p->hardware.gpu) != 0;
+        several |= i != pool && scenario->pools[i].role == p->role;
+    }
+    char parallelism[48];
     parallelism_text(&p->shardings[sharding], parallelism, sizeof parallelism);
-    snprintf(text, size, "%s%s%s", parallelism, differ ? " on " : "", differ ? p->hardware.gpu : "");
+    if (several)
+        snprintf(text, size, "%s in %s", parallelism, p->name);
+    else
+        snprintf(text, size, "%s%s%s", parallelism, differ ? " on " : "", differ ? p->hardware.gpu : "");
+}
+
+/* What mixed instances of a pool run on: the same machines at the same price are one kind. */
+static bool same_machines(const struct hardware *a, const struct hardware *b)
+{
+    return strcmp(a->name, b->name) == 0 && a->usd_micros_per_gpu_hour == b->usd_micros_per_gpu_hour &&
+           a->memory_bytes == b->memory_bytes && a->gpus_per_node == b->gpus_per_node;
 }
 
 static void assess(struct plan *plan, struct candidate *candidate)
 {
-    if (candidate->refusal[0] == '\0') {
+    if (candidate->refusal[0] == '\0')
         candidate_assess(candidate, &plan->demand, &plan->sizes);
-    } else {
+    else
         candidate->bound_by = BOUND_DOES_NOT_FIT;
-    }
+    candidate->cost = plan->priced ? candidate->usd_micros_per_hour : candidate->gpus;
 }
 
 static void set_model(struct plan *plan, struct candidate *candidate, uint32_t pool, uint32_t sharding,
@@ -65,7 +80,8 @@ static void set_model(struct plan *plan, struct candidate *candidate, uint32_t p
         snprintf(candidate->refusal, sizeof candidate->refusal, "%s", plan->model_errors[pool][sharding]);
 }
 
-/* Machines that two pools take: instances that are smaller than a machine share one, also across pools on one hardware. */
+/* Machines that two pools take at the least: instances that are smaller than a machine share one, also across pools on one
+ * hardware. A deployment may need more, where instances do not fill machines evenly. */
 static uint32_t machines_of(const struct pool *p, uint32_t p_gpus, const struct pool *d, uint32_t d_gpus)
 {
     if (strcmp(p->hardware.name, d->hardware.name) == 0)
@@ -73,7 +89,7 @@ static uint32_t machines_of(const struct pool *p, uint32_t p_gpus, const struct 
     return ceil_div_u32(p_gpus, p->hardware.gpus_per_node) + ceil_div_u32(d_gpus, d->hardware.gpus_per_node);
 }
 
-static bool add_pair(struct plan *plan, const uint32_t pools[2], const uint32_t shardings[2], uint32_t prefill,
+static void add_pair(struct plan *plan, const uint32_t pools[2], const uint32_t shardings[2], uint32_t prefill,
                      uint32_t decode)
 {
     const struct scenario *scenario = plan->scenario;
@@ -81,8 +97,9 @@ static bool add_pair(struct plan *plan, const uint32_t pools[2], const uint32_t 
     const struct pool *d = &scenario->pools[pools[1]];
     uint32_t machines = machines_of(p, prefill * kv_ranks(&p->shardings[shardings[0]]), d,
                                     decode * kv_ranks(&d->shardings[shardings[1]]));
-    if (scenario->plan.nodes_max > 0 && machines > scenario->plan.nodes_max)
-        return false;
+    uint32_t machines_max = scenario->plan.nodes_max > 0 ? scenario->plan.nodes_max : UINT32_MAX;
+    if (machines > machines_max)
+        return;
     struct candidate *candidate = &add(plan)->candidate;
     candidate->scenario = scenario;
     candidate->choice.pool_count = scenario->pool_count;
@@ -93,16 +110,16 @@ static bool add_pair(struct plan *plan, const uint32_t pools[2], const uint32_t 
     candidate->models.pool_count = scenario->pool_count;
     candidate->prefill = prefill;
     candidate->decode = decode;
-    char sides[2][64];
+    char sides[2][96];
     for (uint32_t side = 0; side < 2; side++) {
         set_model(plan, candidate, pools[side], shardings[side], pools[side]);
         side_text(plan, pools[side], shardings[side], sides[side], sizeof sides[side]);
     }
-    /* 47 characters a side: longer names are cut in the label, never mixed up, for counts and pools differ too. */
-    snprintf(candidate->sharding, sizeof candidate->sharding, "%.46s / %.46s", sides[0], sides[1]);
+    snprintf(candidate->sharding, sizeof candidate->sharding, "%s / %s", sides[0], sides[1]);
     snprintf(candidate->label, sizeof candidate->label, "%uP%uD %s", prefill, decode, candidate->sharding);
     assess(plan, candidate);
-    return true;
+    if (candidate->machines > machines_max)
+        plan->result->count--;
 }
 
 static void add_counts(struct plan *plan, const uint32_t pools[2], const uint32_t shardings[2])
@@ -131,6 +148,15 @@ bool plan_enumerate(struct plan *plan)
     return plan->result->count > 0;
 }
 
+/* Dollars compare candidates only where every machine has a price. */
+bool plan_priced(const struct scenario *scenario)
+{
+    for (uint32_t p = 0; p < scenario->pool_count; p++)
+        if (scenario->pools[p].hardware.usd_micros_per_gpu_hour == 0)
+            return false;
+    return true;
+}
+
 /* ---- Colocated --------------------------------------------------------------------------------------------------- */
 
 static struct scenario *mixed_variant(struct plan *plan, uint32_t pool, uint32_t budget)
@@ -143,6 +169,10 @@ static struct scenario *mixed_variant(struct plan *plan, uint32_t pool, uint32_t
     snprintf(variant->pools[0].name, sizeof variant->pools[0].name, "mixed");
     variant->pools[0].role = ROLE_MIXED;
     variant->pools[0].scheduler.token_budget = budget;
+    /* A prefill pool's limits were not set with decoding in mind. */
+    for (uint32_t p = 0; p < plan->scenario->pool_count; p++)
+        variant->pools[0].scheduler.batch_max =
+            max_u32(variant->pools[0].scheduler.batch_max, plan->scenario->pools[p].scheduler.batch_max);
     struct plan_result *result = plan->result;
     result->variants = realloc(result->variants, (result->variant_count + 1) * sizeof *result->variants);
     CHECK(result->variants != NULL);
@@ -154,7 +184,8 @@ static void add_mixed(struct plan *plan, uint32_t pool, uint32_t sharding, uint3
 {
     const struct pool *p = &plan->scenario->pools[pool];
     uint32_t ranks = kv_ranks(&p->shardings[sharding]);
-    uint32_t count = machines * p->hardware.gpus_per_node / ranks;
+    uint32_t node_gpus = p->hardware.gpus_per_node;
+    uint32_t count = ranks <= node_gpus ? machines * (node_gpus / ranks) : machines / ceil_div_u32(ranks, node_gpus);
     if (count == 0)
         return;
     struct scenario *variant = mixed_variant(plan, pool, budget);
@@ -173,13 +204,13 @@ static void add_mixed(struct plan *plan, uint32_t pool, uint32_t sharding, uint3
     assess(plan, candidate);
 }
 
-/* Whether an earlier pool of the scenario offers the same hardware and sharding. */
+/* Whether an earlier pool of the scenario offers the same machines and sharding. */
 static bool seen_before(const struct scenario *scenario, uint32_t pool, uint32_t sharding)
 {
     const struct pool *p = &scenario->pools[pool];
     for (uint32_t i = 0; i <= pool; i++) {
         const struct pool *q = &scenario->pools[i];
-        if (strcmp(q->hardware.name, p->hardware.name) != 0)
+        if (!same_machines(&q->hardware, &p->hardware))
             continue;
         for (uint32_t s = 0; s < (i == pool ? sharding : q->sharding_count); s++)
             if (memcmp(&q->shardings[s], &p->shardings[sharding], sizeof q->shardings[s]) == 0)
@@ -211,10 +242,9 @@ void plan_space_free(struct plan *plan)
 
 bool plan_better(uint64_t rate_a, const struct candidate *a, uint64_t rate_b, const struct candidate *b)
 {
-    bool priced = a->usd_micros_per_hour > 0 && b->usd_micros_per_hour > 0;
-    uint64_t cost_a = priced ? a->usd_micros_per_hour : a->gpus;
-    uint64_t cost_b = priced ? b->usd_micros_per_hour : b->gpus;
-    uint128 left = (uint128)rate_a * cost_b;
-    uint128 right = (uint128)rate_b * cost_a;
-    return left != right ? left > right : cost_a < cost_b;
+    uint128 left = (uint128)rate_a * b->cost;
+    uint128 right = (uint128)rate_b * a->cost;
+    if (left != right)
+        return left > right;
+    return a->cost != b->cost ? a->cost < b->cost : a->gpus < b->gpus;
 }

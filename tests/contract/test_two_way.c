@@ -1,6 +1,6 @@
-/* Random small deployments under random loads and losses. Each is run fast (repeated decode launches, transfers in closed
- * form) and plainly (a launch a step, an event a layer): the same decisions at the same times. Shuffled orders of equal times
- * may decide otherwise, but break nothing. The oracle of town.h watches all of them. */
+/* Random small deployments under random loads and losses. Each is run fast (repeated decode launches, transfers in
+ * closed form) and plainly (a launch a step, an event a layer): the same decisions at the same times. Shuffled orders
+ * of equal times may decide otherwise, but break nothing. The oracle of town.h watches all of them. */
 #include "base/arith.h"
 #include "base/rng.h"
 #include "support/town.h"
@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -16,6 +17,9 @@
 #define SHUFFLES 4
 
 static struct town town;
+
+/* Trace records by kind, over all plays: a storm in which nothing happens proves nothing. */
+static uint64_t kinds[TOWN_KINDS];
 
 static uint32_t between(struct rng *rng, uint32_t low, uint32_t high)
 {
@@ -27,7 +31,8 @@ static bool one_in(struct rng *rng, uint32_t n)
     return rng_below(rng, n) == 0;
 }
 
-/* ---- Deployments --------------------------------------------------------------------------------------------------- */
+/* ---- Deployments ---------------------------------------------------------------------------------------------------
+ */
 
 static void draw_geometry(struct rng *rng, struct kv_geometry *geometry)
 {
@@ -65,6 +70,7 @@ static struct town_config draw_config(struct rng *rng)
         node->scheduler.token_budget = between(rng, 9, 80);
         node->scheduler.headroom_tokens = between(rng, 0, 64);
         node->scheduler.reserve_output = one_in(rng, 4);
+        node->requests_max = i > 0 && one_in(rng, 4) ? 3 : node->requests_max;
         node->messenger.handoffs_max = between(rng, 1, 8);
         node->messenger.deadline_ns = deadline_ns;
     }
@@ -75,7 +81,8 @@ static struct town_config draw_config(struct rng *rng)
     return config;
 }
 
-/* ---- Loads ------------------------------------------------------------------------------------------------------------ */
+/* ---- Loads
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static const uint64_t chain[2][16] = {{11, 12, 13, 14, 15, 16, 17, 18}, {11, 12, 23, 24, 25, 26, 27, 28}};
 
@@ -115,6 +122,33 @@ static void draw_losses(struct rng *rng, const struct town_config *config)
     }
 }
 
+/* What goes wrong is a function of what it happens to, so that both ways meet the same. */
+static uint64_t mix(uint64_t a, uint64_t b, uint64_t c)
+{
+    struct trace_record record = {.kind = 1, .request = (uint32_t)b, .a = b, .b = c};
+    return trace_hash_fold(a, (int64_t)a, &record) >> 7;
+}
+
+static struct message_fault late_or_twice(void *self, int64_t now_ns, uint32_t source, uint32_t destination,
+                                          const void *bytes, size_t length)
+{
+    (void)self;
+    (void)bytes;
+    uint64_t drawn = mix((uint64_t)now_ns, source * 100 + destination, length);
+    return (struct message_fault){
+        .copies = drawn % 16 == 0 ? 2 : 1,
+        .delay_ns = drawn / 16 % 8 == 0 ? (int64_t)(drawn / 128 % 50000) : 0,
+    };
+}
+
+static int64_t late_write(void *self, int64_t now_ns, const struct paged_write *write)
+{
+    (void)self;
+    (void)now_ns;
+    uint64_t drawn = mix(write->request, write->epoch, write->unit_first);
+    return drawn % 6 == 0 ? (int64_t)(drawn / 6 % 700000) : 0;
+}
+
 struct played {
     uint64_t hash;
     uint64_t queue_count;
@@ -125,14 +159,22 @@ static struct played play(uint64_t seed, bool plain, uint64_t shuffle_seed)
 {
     struct rng rng = rng_stream(seed, 1, RNG_ROUTING);
     struct town_config config = draw_config(&rng);
+    char label[64];
+    snprintf(label, sizeof label, "seed %u%s, shuffle %u", (unsigned)seed, plain ? ", plain" : "",
+             (unsigned)shuffle_seed);
+    config.label = label;
     config.plain = plain;
     config.shuffle_seed = shuffle_seed;
     town_make(&town, &config);
     uint32_t count = draw_load(&rng);
     draw_losses(&rng, &config);
+    if (one_in(&rng, 2))
+        sim_set_faults(town.sim, &(struct sim_faults){.message = late_or_twice, .write_delay_ns = late_write});
     town_run(&town);
     for (uint32_t id = 0; id < count; id++)
         assert_true(town.ends[id] >= 1); /* 12: every request ends */
+    for (uint32_t kind = 0; kind < TOWN_KINDS; kind++)
+        kinds[kind] += town.kinds[kind];
     struct played outcome = {
         .hash = sim_trace_hash(town.sim),
         .queue_count = sim_queue_count(town.sim),
@@ -169,11 +211,26 @@ static void the_order_of_equal_times_breaks_nothing(void **state)
     assert_true(differ > 0); /* else nothing was shuffled */
 }
 
+static void everything_happened(void **state)
+{
+    (void)state;
+    static const uint16_t expected[] = {
+        TRACE_FINISHED,   TRACE_REJECTED,  TRACE_FAILED,      TRACE_ABORTED,     TRACE_PREEMPTED,
+        TRACE_ADMIT_WAIT, TRACE_EVICTED,   TRACE_PREFIX_HIT,  TRACE_NACKED,      TRACE_TAIL,
+        TRACE_CANCELLING, TRACE_QUIESCED,  TRACE_RELEASED,    TRACE_QUARANTINED, TRACE_FENCED,
+        TRACE_DEADLINE,   TRACE_PEER_LOST, TRACE_PEER_JOINED, TRACE_LATE,
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+        if (kinds[expected[i]] < 10)
+            fail_msg("only %u records of %s", (unsigned)kinds[expected[i]], trace_kind_name(expected[i]));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fast_and_plain_decide_alike),
         cmocka_unit_test(the_order_of_equal_times_breaks_nothing),
+        cmocka_unit_test(everything_happened),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,8 @@ static void play(const struct trace_file *trace, const struct load *load, uint64
         last_ns = item.arrival_ns;
         if (item.is_abort)
             continue;
-        CHECK(item.spec.id == requests++);
+        CHECK(item.spec.id == requests);
+        requests++;
         CHECK(item.arrival_ns <= summary.span_ns);
         CHECK(load->duration_ns == 0 || item.arrival_ns < load->duration_ns);
     }

@@ -34,7 +34,7 @@ struct device_instance {
     uint32_t rank_count;
     struct rank *ranks;
     void *shared;
-    bool abandon;
+    _Atomic bool abandon;
     pthread_barrier_t start;
     pthread_barrier_t end;
     bool stopping;
@@ -91,8 +91,8 @@ static void rank_make(struct device_instance *instance, uint32_t index)
         .layer_counter = &rank->counter,
     };
     if (instance->rank_count > 1)
-        rank->collective = collective_join(instance->shared, index, instance->rank_count, COLLECTIVE_FLOATS,
-                                           &instance->abandon);
+        rank->collective =
+            collective_join(instance->shared, index, instance->rank_count, COLLECTIVE_FLOATS, &instance->abandon);
     device.collective = rank->collective;
     char error[200] = "";
     rank->device = instance->config.ops->make(&device, error, sizeof error);
@@ -200,6 +200,12 @@ uint32_t device_instance_step(struct device_instance *instance, const struct ste
     return written;
 }
 
+void device_instance_change(struct device_instance *instance, const struct step_change *changes, uint32_t count)
+{
+    for (uint32_t i = 0; i < instance->rank_count; i++)
+        device_host.change(instance->ranks[i].device, changes, count);
+}
+
 void device_instance_given(struct device_instance *instance, uint32_t sequence, uint32_t first, const uint32_t *tokens,
                            uint32_t count)
 {
@@ -220,10 +226,9 @@ uint64_t device_instance_digest(struct device_instance *instance, uint32_t rank,
 }
 
 /* One unit of one layer and plane of a pair. */
-static void move_unit(struct device_instance *source, const uint32_t *source_pages,
-                      struct device_instance *destination, const uint32_t *destination_pages,
-                      const struct transfer_plan *plan, const struct transfer_pair *pair, uint32_t layer,
-                      uint32_t plane, uint32_t unit)
+static void move_unit(struct device_instance *source, const uint32_t *source_pages, struct device_instance *destination,
+                      const uint32_t *destination_pages, const struct transfer_plan *plan,
+                      const struct transfer_pair *pair, uint32_t layer, uint32_t plane, uint32_t unit)
 {
     uint32_t from_page = source_pages[unit / plan->source_units_per_page];
     uint32_t to_page = destination_pages[unit / plan->destination_units_per_page];
@@ -274,11 +279,8 @@ void device_reference(const struct architecture *architecture, uint64_t weight_s
     for (uint32_t i = 0; i < config.pages; i++)
         pages[i] = i;
     struct device_instance *instance = device_instance_make(&config);
-    struct step_change change = {.kind = STEP_CHUNK,
-                                 .tokens = prompt - 1,
-                                 .page_count = config.pages,
-                                 .pages = pages,
-                                 .token_seed = token_seed};
+    struct step_change change = {
+        .kind = STEP_CHUNK, .tokens = prompt - 1, .page_count = config.pages, .pages = pages, .token_seed = token_seed};
     struct device_token token;
     if (prompt > 1) {
         assert_int_equal(device_instance_step(instance, &change, 1, false, &token), 0);

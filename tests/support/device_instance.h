@@ -34,6 +34,7 @@ uint32_t device_instance_step(struct device_instance *instance, const struct ste
                               bool prefill_tokens, struct device_token *tokens);
 
 /* Between steps, on every rank. */
+void device_instance_change(struct device_instance *instance, const struct step_change *changes, uint32_t count);
 void device_instance_given(struct device_instance *instance, uint32_t sequence, uint32_t first, const uint32_t *tokens,
                            uint32_t count);
 void device_instance_tail_store(struct device_instance *instance, uint32_t sequence, uint32_t slot);

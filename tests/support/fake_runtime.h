@@ -113,7 +113,7 @@ struct runtime *fake_runtime_of(struct fake_runtime *fake, uint32_t node);
 void fake_attach(struct fake_runtime *fake, uint32_t node, struct participant participant);
 
 /* Gives a node an event now. A repetition that is under way ends with its next step. */
-void fake_deliver(struct fake_runtime *fake, uint32_t node, const struct event *event);
+void fake_deliver(struct fake_runtime *fake, uint32_t index, const struct event *event);
 
 /* Each brings one pending thing about; false where there is none. */
 bool fake_message(struct fake_runtime *fake, uint32_t source, uint32_t destination); /* the oldest of the pair */

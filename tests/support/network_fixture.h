@@ -1,6 +1,6 @@
 /* Machines and transfer plans for tests of the network. */
-#ifndef TANDEM_TESTS_NETWORK_FIXTURE_H
-#define TANDEM_TESTS_NETWORK_FIXTURE_H
+#ifndef TANDEM_TESTS_SUPPORT_NETWORK_FIXTURE_H
+#define TANDEM_TESTS_SUPPORT_NETWORK_FIXTURE_H
 
 #include "sim/net/network.h"
 

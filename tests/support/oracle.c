@@ -17,8 +17,8 @@
 #define EPOCHS_MAX 65536
 
 struct open_write {
-    bool open;     /* posted and not answered */
-    bool landing;  /* some of it may still land */
+    bool open;    /* posted and not answered */
+    bool landing; /* some of it may still land */
     uint32_t source;
     uint32_t ticket;
     uint32_t destination;
@@ -40,6 +40,7 @@ struct pair_epoch {
 };
 
 struct oracle {
+    const char *label;
     struct open_write writes[WRITES_MAX];
     uint32_t used;
     struct pair_epoch quiet[EPOCHS_MAX]; /* QUIESCED or refused: nothing may be posted any more */
@@ -52,10 +53,11 @@ struct oracle {
     uint32_t deaths[NODES_MAX];
 };
 
-struct oracle *oracle_make(void)
+struct oracle *oracle_make(const char *label)
 {
     struct oracle *oracle = calloc(1, sizeof *oracle);
     assert_non_null(oracle);
+    oracle->label = label;
     return oracle;
 }
 
@@ -84,9 +86,9 @@ static void assert_no_write_into(const struct oracle *oracle, uint32_t node, uin
         if (write->request == request && (epoch == 0 || write->epoch == epoch))
             continue;
         if (intersect(write->destination_pages, write->destination_count, pages, count))
-            fail_msg("pages of node %" PRIu32 " go to request %" PRIu32 " while a write for request %" PRIu32
+            fail_msg("%s: pages of node %" PRIu32 " go to request %" PRIu32 " while a write for request %" PRIu32
                      " (epoch %" PRIu32 ") may land in them",
-                     node, request, write->request, write->epoch);
+                     oracle->label, node, request, write->request, write->epoch);
     }
 }
 
@@ -130,17 +132,19 @@ void oracle_send(struct oracle *oracle, uint32_t node, uint32_t destination, con
     uint32_t pages[PAGES_MAX];
     assert_true(wire_decode(bytes, length, &m));
     if (m.kind == MESSAGE_PREFILL) {
-        assert_true(is_armed(oracle, node, m.immediate)); /* 18 */
+        if (!is_armed(oracle, node, m.immediate)) /* 18 */
+            fail_msg("%s: node %" PRIu32 " asks for request %" PRIu32 " before it is armed", oracle->label, node,
+                     m.request);
         assert_true(m.page_count <= PAGES_MAX);
         wire_pages(&m, pages);
         assert_no_write_into(oracle, node, m.group, m.request, m.epoch, pages, m.page_count); /* 1, 2 */
     }
-    if ((m.kind == MESSAGE_QUIESCED || m.kind == MESSAGE_NACK) &&
-        m.peer_incarnation == oracle->deaths[destination]) {
+    if ((m.kind == MESSAGE_QUIESCED || m.kind == MESSAGE_NACK) && m.peer_incarnation == oracle->deaths[destination]) {
         for (uint32_t i = 0; i < oracle->used; i++) {
             const struct open_write *write = &oracle->writes[i];
-            assert_false(write->open && write->source == node && write->destination == destination &&
-                         write->epoch == m.epoch); /* 4 */
+            if (write->open && write->source == node && write->destination == destination && write->epoch == m.epoch)
+                fail_msg("%s: node %" PRIu32 " says that epoch %" PRIu32 " is quiet, which it is not", oracle->label,
+                         node, m.epoch); /* 4 */
         }
         assert_true(oracle->quiet_count < EPOCHS_MAX);
         oracle->quiet[oracle->quiet_count++] = (struct pair_epoch){node, destination, m.epoch};
@@ -158,7 +162,9 @@ static void copy_pages(uint32_t *to, uint32_t *count, const uint32_t *from, uint
 
 void oracle_post(struct oracle *oracle, uint32_t node, const struct paged_write *write)
 {
-    assert_false(is_quiet(oracle, node, write->destination, write->epoch)); /* 4 */
+    if (is_quiet(oracle, node, write->destination, write->epoch)) /* 4 */
+        fail_msg("%s: node %" PRIu32 " writes for epoch %" PRIu32 ", which it said was quiet", oracle->label, node,
+                 write->epoch);
     uint32_t index = 0;
     while (index < oracle->used && (oracle->writes[index].open || oracle->writes[index].landing))
         index++;
@@ -168,7 +174,7 @@ void oracle_post(struct oracle *oracle, uint32_t node, const struct paged_write 
     struct open_write *open = &oracle->writes[index];
     *open = (struct open_write){
         .open = true,
-        .landing = true,
+        .landing = write->destination_incarnation == oracle->deaths[write->destination],
         .source = node,
         .ticket = write->ticket,
         .destination = write->destination,
@@ -194,8 +200,8 @@ void oracle_launch(struct oracle *oracle, uint32_t node, uint32_t page_tokens, c
         assert_no_write_into(oracle, node, change->group, change->request, 0, change->pages, change->page_count);
         if (change->kind == STEP_PAGES)
             continue;
-        /* 7: a page that a write still reads may be shared with others as part of a prefix, but is written by nobody: the
-         * chunk starts behind what is shared. */
+        /* 7: a page that a write still reads may be shared with others as part of a prefix, but is written by nobody:
+         * the chunk starts behind what is shared. */
         for (uint32_t i = 0; i < oracle->used && change->kind == STEP_CHUNK; i++) {
             const struct open_write *write = &oracle->writes[i];
             if (!write->open || write->source != node || write->source_group != change->group ||
@@ -205,9 +211,9 @@ void oracle_launch(struct oracle *oracle, uint32_t node, uint32_t page_tokens, c
             assert_true(shared < change->page_count);
             if (intersect(write->source_pages, write->source_count, change->pages + shared,
                           change->page_count - shared))
-                fail_msg("node %" PRIu32 " computes request %" PRIu32 " into pages that a write for request %" PRIu32
-                         " still reads",
-                         node, change->request, write->request);
+                fail_msg("%s: node %" PRIu32 " computes request %" PRIu32
+                         " into pages that a write for request %" PRIu32 " still reads",
+                         oracle->label, node, change->request, write->request);
         }
     }
 }

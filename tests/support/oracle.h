@@ -10,7 +10,8 @@
 
 struct oracle;
 
-struct oracle *oracle_make(void);
+/* `label` leads every failure, so that it can be played again; it must outlive the oracle. */
+struct oracle *oracle_make(const char *label);
 void oracle_free(struct oracle *oracle);
 
 /* Called before the operation is passed on. Each fails the test when the operation breaks an invariant. */

@@ -16,6 +16,9 @@
 
 #include <cmocka.h>
 
+/* Characters of the log that a failure shows. */
+#define TOLD_MAX 40000u
+
 /* Operations know their runtime alone; tests run one town at a time. */
 static struct town *town_now;
 
@@ -95,12 +98,30 @@ static const char *role_name(enum node_role role)
     return names[role];
 }
 
+/* What `a` and `b` of a record say, in the form that people count in. */
+static void tell_values(char *text, size_t size, const struct trace_record *record)
+{
+    uint32_t high = (uint32_t)(record->a >> 32), low = (uint32_t)record->a;
+    if (record->kind == TRACE_WRITE)
+        snprintf(text, size, "units %" PRIu32 "+%" PRIu32 " epoch %" PRIu64, high, low, record->b);
+    else if (record->kind == TRACE_BATCH)
+        snprintf(text, size, "group %" PRIu32 " decode %" PRIu32 " prefill %" PRIu64, high, low, record->b);
+    else if (record->kind == TRACE_CHUNK)
+        snprintf(text, size, "%" PRIu64 "+%" PRIu64, record->a, record->b);
+    else if (record->kind == TRACE_ARMED)
+        snprintf(text, size, "0x%08" PRIx64 " %" PRIu64, record->a, record->b);
+    else
+        snprintf(text, size, "%" PRIu64 " %" PRIu64, record->a, record->b);
+}
+
 static void traced(void *self, int64_t now_ns, const struct trace_record *record)
 {
     struct town *town = self;
-    char name[24], request[16] = "";
+    char name[24], request[16] = "", values[80];
     bool end = record->kind == TRACE_FINISHED || record->kind == TRACE_REJECTED || record->kind == TRACE_FAILED ||
                record->kind == TRACE_ABORTED;
+    assert_true(record->kind < TOWN_KINDS);
+    town->kinds[record->kind]++;
     if (end) {
         assert_true(record->request < TOWN_REQUESTS_MAX);
         town->ends[record->request]++;
@@ -108,10 +129,11 @@ static void traced(void *self, int64_t now_ns, const struct trace_record *record
     snprintf(name, sizeof name, "%s-%u", role_name(town->config.nodes[record->node].role), record->node);
     if (record->request != TRACE_NO_REQUEST)
         snprintf(request, sizeof request, " r%" PRIu32, record->request);
+    tell_values(values, sizeof values, record);
     size_t room = sizeof town->text - town->text_used;
-    int length = snprintf(town->text + town->text_used, room, "%9" PRId64 ".%03d %-9s %s%s %" PRIu64 " %" PRIu64 "\n",
-                          now_ns / 1000, (int)(now_ns % 1000), record->node == 0 ? "front" : name,
-                          trace_kind_name(record->kind), request, record->a, record->b);
+    int length = snprintf(town->text + town->text_used, room, "%6" PRId64 ".%03d %-9s %s%s %s\n", now_ns / 1000,
+                          (int)(now_ns % 1000), record->node == 0 ? "front" : name, trace_kind_name(record->kind),
+                          request, values);
     assert_true(length > 0);
     if ((size_t)length >= room) {
         town->text[town->text_used] = '\0';
@@ -127,10 +149,7 @@ struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mi
 {
     struct town_config config = {
         .node_count = 1 + prefill + decode + mixed,
-        .cost = {.decode_fixed_ns = 19000,
-                 .decode_base_ns = 1000,
-                 .prefill_token_ns = 1000,
-                 .layers = 4},
+        .cost = {.decode_fixed_ns = 19000, .decode_base_ns = 1000, .prefill_token_ns = 1000, .layers = 4},
         .message_ns = 5000,
         .watcher_ns = 1000,
         .detection = {.suspect_ns = 300 * NS_PER_US, .fence_ns = 200 * NS_PER_US},
@@ -140,12 +159,11 @@ struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mi
         struct kv_geometry geometry = small_geometry(1, 2, 16);
         geometry.layers = 4;
         geometry.stage_layer_first[1] = 4;
-        geometry.head_bytes = 1024;
         config.nodes[i] = (struct node_config){
-            .role = i == 0                    ? ROLE_FRONT
-                    : i <= prefill            ? ROLE_PREFILL
-                    : i <= prefill + decode   ? ROLE_DECODE
-                                              : ROLE_MIXED,
+            .role = i == 0                  ? ROLE_FRONT
+                    : i <= prefill          ? ROLE_PREFILL
+                    : i <= prefill + decode ? ROLE_DECODE
+                                            : ROLE_MIXED,
             .seed = 1,
             .geometry = geometry,
             .group_count = 1,
@@ -154,11 +172,8 @@ struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mi
             .request_tokens_max = 1024,
             .request_blocks_max = 16,
             .prefix_block_tokens = 32,
-            .scheduler = {.queue = QUEUE_FCFS,
-                          .token_budget = 64,
-                          .batch_max = 8,
-                          .headroom_tokens = 16,
-                          .repeat_max = 64},
+            .scheduler =
+                {.queue = QUEUE_FCFS, .token_budget = 64, .batch_max = 8, .headroom_tokens = 16, .repeat_max = 64},
             .messenger = {.deadline_ns = 100 * NS_PER_MS, .attempts_max = 3, .handoffs_max = 8},
             .decode_router = ROUTER_ROUND_ROBIN,
             .prefill_router = ROUTER_ROUND_ROBIN,
@@ -233,6 +248,7 @@ void town_make(struct town *town, const struct town_config *config)
     memset(town, 0, sizeof *town);
     town_now = town;
     town->config = *config;
+    snprintf(town->label, sizeof town->label, "%s", config->label == NULL ? "town" : config->label);
     for (uint32_t i = 0; i < config->node_count; i++)
         introduce(town, i);
     for (uint32_t i = 0; i < config->node_count; i++)
@@ -248,7 +264,7 @@ void town_make(struct town *town, const struct town_config *config)
         .detection = config->detection,
     });
     town->checkers = checkers_make(town->sim, config->node_count, 1);
-    town->oracle = oracle_make();
+    town->oracle = oracle_make(town->label);
     town->ops = sim_runtime(town->sim, 0)->ops;
     sim_listen(town->sim, &(struct sim_listener){.self = town, .trace = traced, .before = before});
     for (uint32_t i = 0; i < config->node_count; i++) {
@@ -339,6 +355,14 @@ void town_returns(struct town *town, int64_t at_us, uint32_t node)
     call_at(town, at_us, come_back, town, node);
 }
 
+void town_until(struct town *town, int64_t at_us)
+{
+    town_now = town;
+    enum sim_status status = sim_advance(town->sim, at_us * NS_PER_US);
+    assert_true(status == SIM_TIME || status == SIM_IDLE);
+    assert_null(checkers_failure(town->checkers));
+}
+
 void town_run(struct town *town)
 {
     town_now = town;
@@ -349,7 +373,9 @@ void town_run(struct town *town)
     if (failure != NULL || status != SIM_IDLE) {
         char text[4096];
         sim_describe(town->sim, text, sizeof text);
-        fail_msg("%s\n%s\n%s", failure == NULL ? "not idle" : failure, text, town->text);
+        size_t tail = town->text_used < TOLD_MAX ? 0 : town->text_used - TOLD_MAX;
+        fprintf(stderr, "%s\n%s\n", town->text + tail, text); /* cmocka cuts what is long */
+        fail_msg("%s: %s", town->label, failure == NULL ? "something is pending for ever" : failure);
     }
     assert_int_equal(oracle_open(town->oracle), 0);
 }
@@ -358,7 +384,7 @@ void expect_trace_at(struct town *town, const char *lines, const char *file, int
 {
     assert_false(town->text_overflow);
     if (strcmp(town->text, lines) != 0) {
-        print_error("%s:%d: it happened so\n%sand should have happened so\n%s", file, line, town->text, lines);
+        fprintf(stderr, "%s:%d: it happened so\n%sand should have happened so\n%s", file, line, town->text, lines);
         _fail(file, line);
     }
     town->text_used = 0;

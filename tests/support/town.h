@@ -1,9 +1,10 @@
-/* A small simulated deployment of real nodes, with an oracle between the nodes and their runtimes that knows whose every page
- * is, and a log of trace records that stories are compared with.
+/* A small simulated deployment of real nodes, with an oracle between the nodes and their runtimes that knows whose
+ * every page is, and a log of trace records that stories are compared with.
  *
- * What the oracle asserts, by the numbers of tests/INVARIANTS.md: a page that a posted write targets is nobody else's (1, 2);
- * nothing is posted for an epoch after its QUIESCED (4); a write reads only pages of its own request (7); a count is armed
- * before the prefiller is asked (18); after all inputs have stopped nobody holds anything (5, 6, 10, 12, 33).
+ * What the oracle asserts, by the numbers of tests/INVARIANTS.md: a page that a posted write targets is nobody else's
+ * (1, 2); nothing is posted for an epoch after its QUIESCED (4); a write reads only pages of its own request (7); a
+ * count is armed before the prefiller is asked (18); after all inputs have stopped nobody holds anything (5, 6, 10, 12,
+ * 33).
  */
 #ifndef TANDEM_TESTS_SUPPORT_TOWN_H
 #define TANDEM_TESTS_SUPPORT_TOWN_H
@@ -18,7 +19,8 @@
 
 #define TOWN_NODES_MAX 8
 #define TOWN_REQUESTS_MAX 128
-#define TOWN_TEXT_BYTES (1 << 16)
+#define TOWN_KINDS 64
+#define TOWN_TEXT_BYTES (1 << 20)
 
 struct town_config {
     uint32_t node_count;
@@ -28,7 +30,8 @@ struct town_config {
     int64_t watcher_ns;
     struct sim_detection detection;
     uint64_t shuffle_seed;
-    bool plain; /* a launch per step and an event per layer */
+    const char *label; /* what a failure calls this; NULL: nothing */
+    bool plain;        /* a launch per step and an event per layer */
 };
 
 struct oracle;
@@ -42,15 +45,17 @@ struct town {
     const struct runtime_ops *ops; /* the simulator's own */
     struct node *nodes[TOWN_NODES_MAX];
     void *memory[TOWN_NODES_MAX];
+    char label[64];                   /* of the configuration, in failures */
     uint32_t ends[TOWN_REQUESTS_MAX]; /* trace records of an end, by request */
+    uint32_t kinds[TOWN_KINDS];       /* trace records by kind */
     bool text_overflow;
     size_t text_used;
     char text[TOWN_TEXT_BYTES];
 };
 
-/* A front, `prefill` prefillers, `decode` decoders and `mixed` mixed instances, in this order. Four layers, two KV heads of
- * 1 KiB a token, pages of 16 tokens, 64 of them. A prompt token takes 1 us, a decode step 20 us; messages take 5 us; the
- * world notices a loss after 300 us and fences it 200 us later. */
+/* A front, `prefill` prefillers, `decode` decoders and `mixed` mixed instances, in this order. Four layers, two KV
+ * heads of 256 bytes a token, pages of 16 tokens, 64 of them. A prompt token takes 1 us, a decode step 20 us; messages
+ * take 5 us; the world notices a loss after 300 us and fences it 200 us later. */
 struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mixed);
 
 /* The configuration is copied. Everything starts at time 0. */
@@ -58,17 +63,22 @@ void town_make(struct town *town, const struct town_config *config);
 void town_free(struct town *town);
 
 /* What is to happen, in any order, before town_run(). Times in microseconds. */
-void town_arrives(struct town *town, int64_t at_us, const struct request_spec *request); /* copied, but not its blocks */
+void town_arrives(struct town *town, int64_t at_us,
+                  const struct request_spec *request); /* copied, but not its blocks */
 void town_prompt(struct town *town, int64_t at_us, uint32_t id, uint32_t prompt_tokens, uint32_t output_tokens);
 void town_aborts(struct town *town, int64_t at_us, uint32_t id);
 void town_dies(struct town *town, int64_t at_us, uint32_t node);
 void town_returns(struct town *town, int64_t at_us, uint32_t node);
 
+/* Until this time, everything that happens at it included. */
+void town_until(struct town *town, int64_t at_us);
+
 /* Until nothing is pending; fails the test where an invariant does not hold or somebody holds something at the end. */
 void town_run(struct town *town);
 
 /* Fails the test unless the records since the last time are exactly these lines:
- *   "    12.345 decode-2   armed r7 1048576 28" */
+ *   "    12.345 decode-2  armed r7 0x00100000 28"
+ * Times are in microseconds; behind the request stand the record's two values, as base/trace.h has them. */
 #define expect_trace(town, lines) expect_trace_at((town), (lines), __FILE__, __LINE__)
 void expect_trace_at(struct town *town, const char *lines, const char *file, int line);
 

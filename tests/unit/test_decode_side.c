@@ -268,14 +268,11 @@ static void test_14_a_count_that_does_not_fit_is_refused(void **state)
                            "timer 0 at 1000000\n");
 }
 
-static void test_15_an_immediate_of_all_ones(void **state)
+static void test_15_generations_wrap(void **state)
 {
     (void)state;
-    cluster.config[DECODER].messenger.handoffs_max = 1u << 20;
     cluster.config[DECODER].messenger.deadline_ns = TIME_NEVER;
     begin();
-    /* Slots are used from a stack: aborting what is behind the first leaves the same slot on top, a generation on. To
-     * come to the last slot would take a million requests, so the generation is looked at alone. */
     for (uint32_t generation = 1; generation <= 4096; generation++) {
         request(generation, 17, 1);
         lone_immediate(&decoder, (generation & 4095) << 20, 4);
@@ -611,7 +608,7 @@ int main(void)
         CASE(test_30_a_duplicate_id_is_an_error_reply),
         CASE(test_21_geometry_that_cannot_be_mapped_is_refused),
         CASE(test_14_a_count_that_does_not_fit_is_refused),
-        CASE(test_15_an_immediate_of_all_ones),
+        CASE(test_15_generations_wrap),
         CASE(test_a_full_table_is_a_rejection),
         CASE(test_2_pages_come_back_only_after_confirmation),
         CASE(test_27_a_deadline_is_no_fence),

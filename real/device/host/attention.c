@@ -1,8 +1,8 @@
 /* Attention of the host device over a paged cache: grouped-query, and multi-head latent with absorbed weights.
  *
- * A row attends to the cached vectors of positions 0 to its own, its own included, all read back as bf16: so a prompt
- * computed in one chunk and one that came over the network in pages give the same bits. Scores, exponentials and the
- * weighted sum each run over positions in ascending order, whatever page or chunk they came in.
+ * A row attends to the cached vectors of positions 0 to its own, its own included, all read back from the cache: so a
+ * prompt computed in one chunk and one that came over the network in pages give the same bits. Scores, exponentials and
+ * the weighted sum each run over positions in ascending order, whatever page or chunk they came in.
  *
  * MLA computes prompts the same absorbed way as single tokens: a query is mapped into latent space, attends to latents,
  * and the latent sum is mapped to values. Decompressing K and V for prompts would be faster, and round differently.
@@ -10,13 +10,14 @@
 #include "real/device/host/host_device.h"
 
 #include "base/arith.h"
-#include "real/device/host/kernels.h"
+#include "real/device/host/linear.h"
+#include "real/device/kernels/kernel.h"
 
 #include <math.h>
 #include <string.h>
 
-uint16_t *host_cache(const struct host_device *device, const struct host_sequence *s, uint32_t layer, uint32_t plane,
-                     uint32_t kv_head, uint32_t position)
+uint8_t *host_cache(const struct host_device *device, const struct host_sequence *s, uint32_t layer, uint32_t plane,
+                    uint32_t kv_head, uint32_t position)
 {
     const struct kv_memory *memory = &device->config.memory;
     const struct kv_geometry *g = &memory->geometry;
@@ -25,7 +26,7 @@ uint16_t *host_cache(const struct host_device *device, const struct host_sequenc
     uint64_t vector = g->layout == LAYOUT_HND ? (uint64_t)kv_head * g->page_tokens + place
                                               : (uint64_t)place * device->shape.kv_heads + kv_head;
     uint64_t offset = kv_memory_page_offset(memory, device->config.rank, layer, plane, page);
-    return (uint16_t *)(void *)(device->kv + offset + vector * g->head_bytes);
+    return device->kv + offset + vector * g->head_bytes;
 }
 
 /* Reads a head's vectors of positions [0, count). */
@@ -34,14 +35,15 @@ static void load_head(const struct host_device *device, const struct host_sequen
 {
     uint32_t dim = device->shape.cache_dim;
     for (uint32_t j = 0; j < count; j++)
-        bf16_load(to + (size_t)j * dim, host_cache(device, s, layer, plane, kv_head, j), dim);
+        linear_cache_load(to + (size_t)j * dim, host_cache(device, s, layer, plane, kv_head, j), dim,
+                          device->shape.element_bytes);
 }
 
 /* First position that a row attends to. */
 static uint32_t first_seen(const struct host_device *device, uint32_t layer, uint32_t position)
 {
-    uint32_t window = host_layer_window(&device->architecture, layer);
-    return window == 0 || position < window ? 0 : position + 1 - window;
+    const struct architecture *a = &device->architecture;
+    return kernel_attention_first(position, kernel_layer_window(layer, a->layers, a->full_layers, a->window));
 }
 
 /* device->scores <- unnormalised weights of positions [first, position] for one query; returns their sum. */
@@ -49,7 +51,7 @@ static float attend(struct host_device *device, const float *query, uint32_t fir
 {
     uint32_t dim = device->shape.cache_dim;
     uint32_t n = position + 1 - first;
-    kernel_product(&(struct product){.x = query,
+    linear_product(&(struct product){.x = query,
                                      .weights = device->keys + (size_t)first * dim,
                                      .y = device->scores,
                                      .rows = 1,
@@ -58,14 +60,14 @@ static float attend(struct host_device *device, const float *query, uint32_t fir
                                      .width = dim});
     for (uint32_t j = 0; j < n; j++)
         device->scores[j] *= scale;
-    return kernel_exponentials(device->scores, n);
+    return linear_exponentials(device->scores, n);
 }
 
 /* ---- Grouped-query --------------------------------------------------------------------------------------------- */
 
 static void project(const float *x, uint32_t inputs, const float *weights, uint32_t outputs, float *y, uint32_t rows)
 {
-    kernel_product(&(struct product){.x = x,
+    linear_product(&(struct product){.x = x,
                                      .x_stride = inputs,
                                      .weights = weights,
                                      .y = y,
@@ -95,10 +97,11 @@ static void gqa_append(struct host_device *device, uint32_t layer)
             size_t row = span->row_first + r;
             for (uint32_t h = 0; h < shape->kv_heads; h++) {
                 float *key = keys + row * width + (size_t)h * dim;
-                kernel_rotate(key, device->cosines + row * (dim / 2), device->sines + row * (dim / 2), dim);
-                bf16_store(host_cache(device, s, layer, 0, h, span->position + r), key, dim);
-                bf16_store(host_cache(device, s, layer, 1, h, span->position + r),
-                           values + row * width + (size_t)h * dim, dim);
+                linear_rotate(key, device->cosines + row * (dim / 2), device->sines + row * (dim / 2), dim);
+                linear_cache_store(host_cache(device, s, layer, 0, h, span->position + r), key, dim,
+                                   shape->element_bytes);
+                linear_cache_store(host_cache(device, s, layer, 1, h, span->position + r),
+                                   values + row * width + (size_t)h * dim, dim, shape->element_bytes);
             }
         }
     }
@@ -123,7 +126,7 @@ static void gqa_span(struct host_device *device, uint32_t layer, const struct ho
                 uint32_t position = span->position + r;
                 uint32_t first = first_seen(device, layer, position);
                 float sum = attend(device, device->q + row * dim, first, position, scale);
-                kernel_weighted_rows(device->scores, device->values + (size_t)first * dim, dim, position + 1 - first,
+                linear_weighted_rows(device->scores, device->values + (size_t)first * dim, dim, position + 1 - first,
                                      dim, sum, device->o + row * dim);
             }
         }
@@ -135,11 +138,10 @@ static void gqa(struct host_device *device, uint32_t layer)
     const struct host_shape *shape = &device->shape;
     const struct host_layer *weights = &device->weights.layers[layer - shape->layer_first];
     uint32_t dim = shape->cache_dim;
-    project(device->normed, device->architecture.hidden, weights->q, shape->heads * dim, device->q,
-            device->batch.rows);
+    project(device->normed, device->architecture.hidden, weights->q, shape->heads * dim, device->q, device->batch.rows);
     for (size_t row = 0; row < device->batch.rows; row++)
         for (uint32_t h = 0; h < shape->heads; h++)
-            kernel_rotate(device->q + (row * shape->heads + h) * dim, device->cosines + row * (dim / 2),
+            linear_rotate(device->q + (row * shape->heads + h) * dim, device->cosines + row * (dim / 2),
                           device->sines + row * (dim / 2), dim);
     gqa_append(device, layer);
     for (uint32_t i = 0; i < device->batch.span_count; i++)
@@ -159,7 +161,7 @@ static void mla_query(struct host_device *device, const struct host_layer *weigh
         inputs = a->q_latent_dim;
         project(device->normed, a->hidden, weights->q_latent, inputs, device->latent, rows);
         for (size_t row = 0; row < rows; row++)
-            kernel_rms_norm(device->latent + row * inputs, weights->norm_q_latent, device->latent + row * inputs,
+            linear_rms_norm(device->latent + row * inputs, weights->norm_q_latent, device->latent + row * inputs,
                             inputs);
         x = device->latent;
     }
@@ -167,7 +169,7 @@ static void mla_query(struct host_device *device, const struct host_layer *weigh
     uint32_t half = a->rope_dim / 2;
     for (size_t row = 0; row < rows; row++)
         for (uint32_t h = 0; h < shape->heads; h++)
-            kernel_rotate(device->q + (row * shape->heads + h) * shape->query_dim + a->nope_dim,
+            linear_rotate(device->q + (row * shape->heads + h) * shape->query_dim + a->nope_dim,
                           device->cosines + row * half, device->sines + row * half, a->rope_dim);
 }
 
@@ -183,10 +185,11 @@ static void mla_append(struct host_device *device, uint32_t layer, const struct 
         for (uint32_t r = 0; r < span->rows; r++) {
             size_t row = span->row_first + r;
             float *vector = device->kv_new + row * dim;
-            kernel_rms_norm(vector, weights->norm_kv_latent, vector, a->latent_dim);
-            kernel_rotate(vector + a->latent_dim, device->cosines + row * half, device->sines + row * half,
+            linear_rms_norm(vector, weights->norm_kv_latent, vector, a->latent_dim);
+            linear_rotate(vector + a->latent_dim, device->cosines + row * half, device->sines + row * half,
                           a->rope_dim);
-            bf16_store(host_cache(device, s, layer, 0, 0, span->position + r), vector, dim);
+            linear_cache_store(host_cache(device, s, layer, 0, 0, span->position + r), vector, dim,
+                               device->shape.element_bytes);
         }
     }
 }
@@ -202,7 +205,7 @@ static void mla_span_head(struct host_device *device, uint32_t layer, const stru
     float *absorbed = device->latent;
     float scale = 1.0f / sqrtf((float)shape->query_dim);
 
-    kernel_product(&(struct product){.x = q,
+    linear_product(&(struct product){.x = q,
                                      .x_stride = q_stride,
                                      .weights = weights->absorb_k + (size_t)h * a->latent_dim * a->nope_dim,
                                      .y = absorbed,
@@ -217,11 +220,11 @@ static void mla_span_head(struct host_device *device, uint32_t layer, const stru
         float *query = absorbed + (size_t)r * dim;
         memcpy(query + a->latent_dim, q + r * q_stride + a->nope_dim, a->rope_dim * sizeof *query);
         float sum = attend(device, query, first, position, scale);
-        kernel_weighted_rows(device->scores, device->keys + (size_t)first * dim, dim, position + 1 - first,
+        linear_weighted_rows(device->scores, device->keys + (size_t)first * dim, dim, position + 1 - first,
                              a->latent_dim, sum, device->sums + (size_t)r * a->latent_dim);
     }
     size_t o_stride = (size_t)shape->heads * a->value_dim;
-    kernel_product(&(struct product){.x = device->sums,
+    linear_product(&(struct product){.x = device->sums,
                                      .x_stride = a->latent_dim,
                                      .weights = weights->absorb_v + (size_t)h * a->value_dim * a->latent_dim,
                                      .y = device->o + span->row_first * o_stride + (size_t)h * a->value_dim,
@@ -254,12 +257,12 @@ bool host_attention(struct host_device *device, uint32_t layer)
     if (rows == 0)
         return true;
     for (size_t row = 0; row < rows; row++)
-        kernel_rms_norm(device->x + row * hidden, weights->norm_attention, device->normed + row * hidden, hidden);
+        linear_rms_norm(device->x + row * hidden, weights->norm_attention, device->normed + row * hidden, hidden);
     if (device->architecture.attention == ATTENTION_MLA)
         mla(device, layer);
     else
         gqa(device, layer);
-    kernel_product(&(struct product){.x = device->o,
+    linear_product(&(struct product){.x = device->o,
                                      .x_stride = (size_t)shape->heads * shape->value_dim,
                                      .weights = weights->o,
                                      .y = device->partial,
@@ -271,6 +274,6 @@ bool host_attention(struct host_device *device, uint32_t layer)
     if (!collective_all_reduce(device->config.collective, shape->group_first, shape->tensor, device->partial,
                                (size_t)rows * hidden))
         return false;
-    kernel_add(device->x, device->partial, (size_t)rows * hidden);
+    linear_add(device->x, device->partial, (size_t)rows * hidden);
     return true;
 }

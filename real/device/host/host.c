@@ -3,8 +3,10 @@
 
 #include "base/arith.h"
 #include "base/check.h"
-#include "real/device/host/kernels.h"
+#include "real/device/host/linear.h"
+#include "real/device/kernels/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,10 +24,35 @@ static void host_free(struct device *device)
     for (uint32_t i = 0; host->sequences != NULL && i < host->config.sequences_max; i++)
         host_sequence_release(&host->sequences[i]);
     void *const owned[] = {
-        host->sequences, host->decoding, host->chunks, host->batch.spans, host->batch.group_rows,
-        host->batch.group_samples, host->x, host->normed, host->partial, host->q, host->kv_new, host->o, host->latent,
-        host->sums, host->cosines, host->sines, host->keys, host->values, host->scores, host->gate, host->up,
-        host->logits, host->normed_last, host->pairs, host->pairs_all, host->rows_all, host->counts, host->kv_owned,
+        host->sequences,
+        host->decoding,
+        host->chunks,
+        host->batch.spans,
+        host->batch.group_rows,
+        host->batch.group_samples,
+        host->x,
+        host->normed,
+        host->partial,
+        host->q,
+        host->kv_new,
+        host->o,
+        host->latent,
+        host->sums,
+        host->frequencies,
+        host->cosines,
+        host->sines,
+        host->keys,
+        host->values,
+        host->scores,
+        host->gate,
+        host->up,
+        host->logits,
+        host->normed_last,
+        host->pairs,
+        host->pairs_all,
+        host->rows_all,
+        host->counts,
+        host->kv_owned,
     };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
@@ -71,10 +98,9 @@ static bool make_buffers(struct host_device *host)
     bool latent = a->attention == ATTENTION_MLA;
     size_t rows = host->config.tokens_max;
     size_t context = host->config.request_tokens_max;
-    size_t columns = max_u32(shape->dense_units * shape->dense_width,
-                             max_u32(shape->expert_units * shape->expert_width,
-                                     shape->shared_units * shape->shared_width));
-    uint32_t rotated = latent ? a->rope_dim : a->head_dim;
+    size_t columns =
+        max_u32(shape->dense_units * shape->dense_width,
+                max_u32(shape->expert_units * shape->expert_width, shape->shared_units * shape->shared_width));
     bool enough = true;
     host->x = floats(rows, a->hidden, &enough);
     host->normed = floats(rows, a->hidden, &enough);
@@ -84,8 +110,9 @@ static bool make_buffers(struct host_device *host)
     host->o = floats(rows, (size_t)shape->heads * shape->value_dim, &enough);
     host->latent = floats(latent ? rows : 0, max_u32(a->q_latent_dim, shape->cache_dim), &enough);
     host->sums = floats(latent ? rows : 0, a->latent_dim, &enough);
-    host->cosines = floats(rows, rotated / 2, &enough);
-    host->sines = floats(rows, rotated / 2, &enough);
+    host->frequencies = array(shape->rotated / 2, sizeof *host->frequencies, &enough);
+    host->cosines = floats(rows, shape->rotated / 2, &enough);
+    host->sines = floats(rows, shape->rotated / 2, &enough);
     host->keys = floats(context, shape->cache_dim, &enough);
     host->values = floats(latent ? 0 : context, shape->cache_dim, &enough);
     host->scores = floats(context, 1, &enough);
@@ -94,6 +121,8 @@ static bool make_buffers(struct host_device *host)
     host->logits = floats(shape->last_stage ? HOST_LOGIT_ROWS : 0, shape->vocab_count, &enough);
     host->normed_last = floats(shape->last_stage ? HOST_LOGIT_ROWS : 0, a->hidden, &enough);
     host->rows_all = floats(shape->data > 1 || shape->stages > 1 ? shape->data * rows : 0, a->hidden, &enough);
+    for (uint32_t i = 0; enough && i < shape->rotated / 2; i++)
+        host->frequencies[i] = pow(MODEL_ROPE_BASE, -2.0 * i / shape->rotated);
     if (a->experts > 0) {
         host->moe = host_moe_make(host);
         enough &= host->moe != NULL;
@@ -152,13 +181,12 @@ static void embed(struct host_device *host)
 
 static void angles(struct host_device *host)
 {
-    const struct architecture *a = &host->architecture;
-    uint32_t n = a->attention == ATTENTION_MLA ? a->rope_dim : a->head_dim;
+    uint32_t n = host->shape.rotated;
     for (uint32_t i = 0; i < host->batch.span_count; i++) {
         const struct host_span *span = &host->batch.spans[i];
         for (uint32_t r = 0; r < span->rows; r++) {
             size_t at = (size_t)(span->row_first + r) * (n / 2);
-            kernel_angles(span->position + r, n, host->cosines + at, host->sines + at);
+            linear_angles(span->position + r, host->frequencies, n, host->cosines + at, host->sines + at);
         }
     }
 }
@@ -189,8 +217,7 @@ static bool hand_over(struct host_device *host, uint32_t stage)
     if (!collective_all_gather_counts(host->config.collective, 0, shape->ranks, host->x, host->counts, host->rows_all))
         return false;
     if (stage + 1 == shape->stage)
-        memcpy(host->x, host->rows_all + host->batch.row_before * hidden,
-               host->batch.rows * hidden * sizeof *host->x);
+        memcpy(host->x, host->rows_all + host->batch.row_before * hidden, host->batch.rows * hidden * sizeof *host->x);
     return true;
 }
 

@@ -78,26 +78,27 @@ struct host_device {
     struct host_batch batch;
 
     /* Buffers of one step; rows are those of the batch. */
-    float *x;        /* [rows][hidden]: the residual stream */
-    float *normed;   /* [rows][hidden] */
-    float *partial;  /* [rows][hidden]: this rank's share of a layer's sum, then the sum */
-    float *q;        /* [rows][heads * query_dim] */
-    float *kv_new;   /* [rows][2 * kv_heads * head_dim], or [rows][latent_dim + rope_dim] */
-    float *o;        /* [rows][heads * value_dim] */
-    float *latent;   /* MLA: [rows][max(q_latent_dim, latent_dim + rope_dim)] */
-    float *sums;     /* MLA: [rows][latent_dim] */
-    float *cosines;  /* [rows][rotated dimensions / 2] */
+    float *x;            /* [rows][hidden]: the residual stream */
+    float *normed;       /* [rows][hidden] */
+    float *partial;      /* [rows][hidden]: this rank's share of a layer's sum, then the sum */
+    float *q;            /* [rows][heads * query_dim] */
+    float *kv_new;       /* [rows][2 * kv_heads * head_dim], or [rows][latent_dim + rope_dim] */
+    float *o;            /* [rows][heads * value_dim] */
+    float *latent;       /* MLA: [rows][max(q_latent_dim, latent_dim + rope_dim)] */
+    float *sums;         /* MLA: [rows][latent_dim] */
+    double *frequencies; /* [rotated dimensions / 2] */
+    float *cosines;      /* [rows][rotated dimensions / 2] */
     float *sines;
-    float *keys;     /* [request_tokens_max][cache_dim]: of the sequence at hand */
-    float *values;   /* GQA: likewise */
-    float *scores;   /* [request_tokens_max] */
-    float *gate;     /* [HOST_MLP_ROWS][widest share] */
+    float *keys;   /* [request_tokens_max][cache_dim]: of the sequence at hand */
+    float *values; /* GQA: likewise */
+    float *scores; /* [request_tokens_max] */
+    float *gate;   /* [HOST_MLP_ROWS][widest share] */
     float *up;
-    float *logits;   /* [HOST_LOGIT_ROWS][vocab_count] */
+    float *logits;      /* [HOST_LOGIT_ROWS][vocab_count] */
     float *normed_last; /* [HOST_LOGIT_ROWS][hidden] */
-    float *pairs;    /* [sequences_max][2]: this rank's best logit and its token */
-    float *pairs_all; /* [ranks of the last stage][sequences_max][2] */
-    float *rows_all; /* [data * rows][hidden]: of all groups; with several groups or stages */
+    float *pairs;       /* [sequences_max][2]: this rank's best logit and its token */
+    float *pairs_all;   /* [ranks of the last stage][sequences_max][2] */
+    float *rows_all;    /* [data * rows][hidden]: of all groups; with several groups or stages */
     struct host_moe *moe;
     size_t *counts; /* [ranks] */
 };
@@ -117,9 +118,9 @@ void host_sequence_release(struct host_sequence *sequence);
 /* attention.c: x += output projection of attention, reduced over the group. */
 bool host_attention(struct host_device *device, uint32_t layer);
 
-/* Elements of a head's cached vector at a position of a sequence. */
-uint16_t *host_cache(const struct host_device *device, const struct host_sequence *sequence, uint32_t layer,
-                     uint32_t plane, uint32_t kv_head, uint32_t position);
+/* Where a head's cached vector of a position of a sequence lies. */
+uint8_t *host_cache(const struct host_device *device, const struct host_sequence *sequence, uint32_t layer,
+                    uint32_t plane, uint32_t kv_head, uint32_t position);
 
 /* mlp.c: x += the layer's MLP. Every rank of the stage calls it, with rows or without. */
 bool host_mlp_layer(struct host_device *device, uint32_t layer);

@@ -2,7 +2,7 @@
 #include "real/device/host/host_device.h"
 
 #include "base/arith.h"
-#include "real/device/host/kernels.h"
+#include "real/device/host/linear.h"
 
 #include <string.h>
 
@@ -21,12 +21,12 @@ void host_mlp_share(struct host_device *device, const struct host_mlp *mlp, cons
                              .outputs = columns,
                              .units = 1,
                              .width = hidden};
-        kernel_product(&up);
+        linear_product(&up);
         up.weights = mlp->up;
         up.y = device->up;
-        kernel_product(&up);
-        kernel_swiglu(device->gate, device->up, (size_t)tile * columns);
-        kernel_product(&(struct product){.x = device->gate,
+        linear_product(&up);
+        linear_swiglu(device->gate, device->up, (size_t)tile * columns);
+        linear_product(&(struct product){.x = device->gate,
                                          .x_stride = columns,
                                          .weights = mlp->down,
                                          .y = y + (size_t)done * hidden,
@@ -53,7 +53,7 @@ bool host_mlp_layer(struct host_device *device, uint32_t layer)
     const struct host_layer *weights = &device->weights.layers[layer - device->shape.layer_first];
     size_t floats = (size_t)device->batch.rows * a->hidden;
     for (size_t row = 0; row < device->batch.rows; row++)
-        kernel_rms_norm(device->x + row * a->hidden, weights->norm_mlp, device->normed + row * a->hidden, a->hidden);
+        linear_rms_norm(device->x + row * a->hidden, weights->norm_mlp, device->normed + row * a->hidden, a->hidden);
     if (!host_layer_sparse(a, layer)) {
         if (!shared_by_group(device, &weights->dense))
             return false;
@@ -65,6 +65,6 @@ bool host_mlp_layer(struct host_device *device, uint32_t layer)
         if (!host_moe(device, weights))
             return false;
     }
-    kernel_add(device->x, device->partial, floats);
+    linear_add(device->x, device->partial, floats);
     return true;
 }

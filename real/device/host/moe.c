@@ -1,14 +1,15 @@
 /* Routed experts of the host device, spread over the ranks of a stage.
  *
- * Every rank sees the rows of all groups, routes all of them alike, and computes its experts' (or its slices of experts')
- * outputs; then all outputs are gathered, and each group adds up those of its own rows: slices of an expert by bisection,
- * experts in the order of their rank among the chosen. Rows go in tiles, which bounds the memory and changes no sum.
+ * Every rank sees the rows of all groups, routes all of them alike, and computes its experts' (or its slices of
+ * experts') outputs; then all outputs are gathered, and each group adds up those of its own rows: slices of an expert
+ * by bisection, experts in the order of their rank among the chosen. Rows go in tiles, which bounds the memory and
+ * changes no sum.
  */
 #include "real/device/host/host_device.h"
 
 #include "base/arith.h"
-#include "base/check.h"
-#include "real/device/host/kernels.h"
+#include "real/device/host/linear.h"
+#include "real/device/kernels/topk.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +24,14 @@ struct pair {
 };
 
 struct host_moe {
-    struct pair *pairs;   /* [TILE_ROWS * active] */
-    float *router;        /* [TILE_ROWS][experts] */
-    float *inputs;        /* [TILE_ROWS][hidden]: rows of one expert */
-    float *outputs;       /* [TILE_ROWS][hidden] */
-    float *mine;          /* [TILE_ROWS * active][hidden]: outputs of this rank, by index in its set */
-    float *gathered;      /* [TILE_ROWS * active * slices][hidden]: those of all ranks; NULL with one */
+    struct pair *pairs;     /* [TILE_ROWS * active] */
+    float *router;          /* [TILE_ROWS][experts] */
+    float *inputs;          /* [TILE_ROWS][hidden]: rows of one expert */
+    float *outputs;         /* [TILE_ROWS][hidden] */
+    float *mine;            /* [TILE_ROWS * active][hidden]: outputs of this rank, by index in its set */
+    float *gathered;        /* [TILE_ROWS * active * slices][hidden]: those of all ranks; NULL with one */
     uint32_t *chosen_pairs; /* [TILE_ROWS * active]: of one expert */
-    size_t *starts;       /* [ranks of the stage]: where a rank's outputs begin in `gathered`, in floats */
+    size_t *starts;         /* [ranks of the stage]: where a rank's outputs begin in `gathered`, in floats */
 };
 
 struct host_moe *host_moe_make(const struct host_device *device)
@@ -50,8 +51,8 @@ struct host_moe *host_moe_make(const struct host_device *device)
     moe->gathered = alone ? NULL : calloc(pairs * shape->expert_slices * a->hidden, sizeof(float));
     moe->chosen_pairs = calloc(pairs, sizeof *moe->chosen_pairs);
     moe->starts = calloc(shape->stage_ranks, sizeof *moe->starts);
-    if (moe->pairs == NULL || moe->router == NULL || moe->inputs == NULL || moe->outputs == NULL ||
-        moe->mine == NULL || (moe->gathered == NULL && !alone) || moe->chosen_pairs == NULL || moe->starts == NULL) {
+    if (moe->pairs == NULL || moe->router == NULL || moe->inputs == NULL || moe->outputs == NULL || moe->mine == NULL ||
+        (moe->gathered == NULL && !alone) || moe->chosen_pairs == NULL || moe->starts == NULL) {
         host_moe_free(moe);
         return NULL;
     }
@@ -73,28 +74,17 @@ void host_moe_free(struct host_moe *moe)
     free(moe);
 }
 
-/* The `active` largest logits, equal ones by lowest expert, with their softmax among themselves (Mixtral, Qwen3 with
- * norm_topk_prob). */
+/* The best experts of one row, and their weights among themselves. */
 static void choose(const float *logits, uint32_t experts, uint32_t active, struct pair *pairs)
 {
-    for (uint32_t k = 0; k < active; k++) {
-        uint32_t best = UINT32_MAX;
-        for (uint32_t e = 0; e < experts; e++) {
-            bool taken = false;
-            for (uint32_t j = 0; j < k; j++)
-                taken |= pairs[j].expert == e;
-            if (!taken && (best == UINT32_MAX || logits[e] > logits[best]))
-                best = e;
-        }
-        pairs[k] = (struct pair){.expert = best, .weight = logits[best]};
-    }
-    float weights[UNITS_MAX];
-    CHECK(active <= UNITS_MAX);
+    float scores[KERNEL_TOPK_MAX];
+    uint32_t ids[KERNEL_TOPK_MAX];
+    uint32_t count = 0;
+    for (uint32_t e = 0; e < experts; e++)
+        kernel_topk_offer(scores, ids, &count, active, logits[e], e);
+    kernel_topk_weights(scores, count);
     for (uint32_t k = 0; k < active; k++)
-        weights[k] = pairs[k].weight;
-    float sum = kernel_exponentials(weights, active);
-    for (uint32_t k = 0; k < active; k++)
-        pairs[k].weight = weights[k] / sum;
+        pairs[k] = (struct pair){.expert = ids[k], .weight = scores[k]};
 }
 
 /* Routes a tile, and numbers each set's pairs. Leaves what every rank contributes, in floats, in device->counts. */
@@ -103,7 +93,7 @@ static void route(struct host_device *device, const struct host_layer *layer, co
     const struct architecture *a = &device->architecture;
     const struct host_shape *shape = &device->shape;
     struct host_moe *moe = device->moe;
-    kernel_product(&(struct product){.x = x,
+    linear_product(&(struct product){.x = x,
                                      .x_stride = a->hidden,
                                      .weights = layer->router,
                                      .y = moe->router,
@@ -186,8 +176,8 @@ bool host_moe(struct host_device *device, const struct host_layer *layer)
     const float *x = device->normed;
     if (shape->data > 1) {
         for (uint32_t rank = 0; rank < shape->stage_ranks; rank++)
-            device->counts[rank] = rank % shape->tensor == 0 ? (size_t)batch->group_rows[rank / shape->tensor] * hidden
-                                                             : 0;
+            device->counts[rank] =
+                rank % shape->tensor == 0 ? (size_t)batch->group_rows[rank / shape->tensor] * hidden : 0;
         if (!collective_all_gather_counts(device->config.collective, shape->stage_first, shape->stage_ranks,
                                           device->normed, device->counts, device->rows_all))
             return false;

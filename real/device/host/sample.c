@@ -1,12 +1,12 @@
 /* Logits, greedy sampling and tails on the host device.
  *
- * A rank of the last stage computes the logits of its part of the vocabulary and keeps the largest; then all ranks learn
- * all candidates, so that the first stage has the tokens that it embeds next.
+ * A rank of the last stage computes the logits of its part of the vocabulary and keeps the largest; then all ranks
+ * learn all candidates, so that the first stage has the tokens that it embeds next.
  */
 #include "real/device/host/host_device.h"
 
 #include "base/arith.h"
-#include "real/device/host/kernels.h"
+#include "real/device/host/linear.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,9 +57,9 @@ static bool spans_logits(struct host_device *device, const struct host_span *con
 {
     const struct architecture *a = &device->architecture;
     for (uint32_t i = 0; i < count; i++)
-        kernel_rms_norm(device->x + (size_t)(spans[i]->row_first + spans[i]->rows - 1) * a->hidden,
+        linear_rms_norm(device->x + (size_t)(spans[i]->row_first + spans[i]->rows - 1) * a->hidden,
                         device->weights.norm_final, device->normed_last + (size_t)i * a->hidden, a->hidden);
-    kernel_product(&(struct product){.x = device->normed_last,
+    linear_product(&(struct product){.x = device->normed_last,
                                      .x_stride = a->hidden,
                                      .weights = device->weights.lm_head,
                                      .y = device->logits,
@@ -96,8 +96,8 @@ static bool group_logits(struct host_device *device)
     return true;
 }
 
-/* Which token the group's ranks agree on for sample `sample`: equal logits go to the lowest id, and ranks hold ascending
- * parts of the vocabulary. */
+/* Which token the group's ranks agree on for sample `sample`: equal logits go to the lowest id, and ranks hold
+ * ascending parts of the vocabulary. */
 static uint32_t best_of_group(const struct host_device *device, const float *group_pairs, uint32_t sample)
 {
     const float *best = group_pairs + (size_t)sample * 2;
@@ -138,10 +138,8 @@ bool host_sample(struct host_device *device, bool prefill_tokens, struct device_
         s->sampled_token = token;
         s->sampled_position = span->position + span->rows;
         if (shape->last_stage && shape->t == 0)
-            tokens[(*token_count)++] = (struct device_token){.sequence = span->sequence,
-                                                             .request = s->request,
-                                                             .position = s->sampled_position,
-                                                             .token = token};
+            tokens[(*token_count)++] = (struct device_token){
+                .sequence = span->sequence, .request = s->request, .position = s->sampled_position, .token = token};
     }
     return true;
 }

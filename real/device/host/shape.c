@@ -2,7 +2,8 @@
 #include "real/device/host/shape.h"
 
 #include "base/arith.h"
-#include "real/device/host/kernels.h"
+#include "real/device/host/linear.h"
+#include "real/device/kernels/topk.h"
 
 #include <stdio.h>
 
@@ -48,7 +49,8 @@ static void place(struct host_shape *shape, const struct device_config *config)
     shape->last_stage = shape->stage + 1 == shape->stages;
 }
 
-static bool split_attention(struct host_shape *shape, const struct device_config *config, char *error, size_t error_size)
+static bool split_attention(struct host_shape *shape, const struct device_config *config, char *error,
+                            size_t error_size)
 {
     const struct architecture *a = config->architecture;
     bool latent = a->attention == ATTENTION_MLA;
@@ -64,14 +66,14 @@ static bool split_attention(struct host_shape *shape, const struct device_config
     shape->query_dim = latent ? a->nope_dim + a->rope_dim : a->head_dim;
     shape->value_dim = latent ? a->value_dim : a->head_dim;
     shape->cache_dim = latent ? a->latent_dim + a->rope_dim : a->head_dim;
+    shape->rotated = latent ? a->rope_dim : a->head_dim;
     if (!latent && a->heads % a->kv_heads != 0) {
         snprintf(error, error_size, "the host device cannot share %u KV heads among %u query heads", a->kv_heads,
                  a->heads);
         return false;
     }
-    if ((latent ? a->rope_dim : a->head_dim) % 2 != 0 || shape->query_dim == 0 || shape->value_dim == 0) {
-        snprintf(error, error_size, "the host device rotates pairs: %u dimensions of a head cannot be",
-                 latent ? a->rope_dim : a->head_dim);
+    if (shape->rotated % 2 != 0 || shape->query_dim == 0 || shape->value_dim == 0) {
+        snprintf(error, error_size, "the host device rotates pairs: %u dimensions of a head cannot be", shape->rotated);
         return false;
     }
     return true;
@@ -83,9 +85,10 @@ static bool split_experts(struct host_shape *shape, const struct device_config *
     uint32_t sets = config->memory.geometry.parallelism.expert;
     if (a->experts == 0)
         return true;
-    if (sets == 0 || shape->stage_ranks % sets != 0 || a->experts_active == 0 || a->experts_active > a->experts) {
-        snprintf(error, error_size, "the host device cannot deal %u experts to %u of %u ranks", a->experts, sets,
-                 shape->stage_ranks);
+    if (sets == 0 || shape->stage_ranks % sets != 0 || a->experts_active == 0 || a->experts_active > a->experts ||
+        a->experts_active > KERNEL_TOPK_MAX) {
+        snprintf(error, error_size, "the host device cannot deal %u experts, %u of them active, to %u of %u ranks",
+                 a->experts, a->experts_active, sets, shape->stage_ranks);
         return false;
     }
     shape->expert_slices = shape->stage_ranks / sets;
@@ -108,8 +111,9 @@ bool host_shape_make(struct host_shape *shape, const struct device_config *confi
     const struct architecture *a = config->architecture;
     *shape = (struct host_shape){0};
     place(shape, config);
-    if (a->kv_format != FORMAT_BF16) {
-        snprintf(error, error_size, "the host device keeps its KV cache in bf16 alone");
+    shape->element_bytes = kv_format_bytes(a->kv_format);
+    if (shape->element_bytes == 0) {
+        snprintf(error, error_size, "the host device keeps its KV cache in bf16 or fp8");
         return false;
     }
     if (a->hidden == 0 || a->vocab == 0 || a->vocab < shape->tensor) {
@@ -117,11 +121,13 @@ bool host_shape_make(struct host_shape *shape, const struct device_config *confi
                  shape->tensor);
         return false;
     }
+    if (!split_attention(shape, config, error, error_size))
+        return false;
     bool any_dense = a->experts == 0 || a->dense_layers > 0;
-    if (any_dense && !split(a->intermediate, shape->tensor, "an MLP", &shape->dense_units, &shape->dense_width, error,
-                            error_size))
+    if (any_dense &&
+        !split(a->intermediate, shape->tensor, "an MLP", &shape->dense_units, &shape->dense_width, error, error_size))
         return false;
     shape->vocab_first = host_vocab_first(a, shape->tensor, shape->t);
     shape->vocab_count = host_vocab_first(a, shape->tensor, shape->t + 1) - shape->vocab_first;
-    return split_attention(shape, config, error, error_size) && split_experts(shape, config, error, error_size);
+    return split_experts(shape, config, error, error_size);
 }

@@ -1,8 +1,8 @@
 /* What one rank of the host device holds of the model: which layers, heads, columns of the MLPs and experts.
  *
- * Split dimensions are cut into units, and a rank holds an aligned run of them (kernels.h): attention outputs into query
- * heads, an MLP's intermediate dimension into the largest power of two, at most 32, that divides it. The ranks that share
- * a dimension must be a power of two and divide its units.
+ * Split dimensions are cut into units, and a rank holds an aligned run of them (linear.h): attention outputs into query
+ * heads, an MLP's intermediate dimension into the largest power of two, at most 32, that divides it. The ranks that
+ * share a dimension must be a power of two and divide its units.
  */
 #ifndef TANDEM_REAL_DEVICE_HOST_SHAPE_H
 #define TANDEM_REAL_DEVICE_HOST_SHAPE_H
@@ -30,9 +30,11 @@ struct host_shape {
     uint32_t heads;
     uint32_t kv_heads;
     uint32_t kv_head_first;
-    uint32_t query_dim; /* of a head: head_dim, or nope_dim + rope_dim */
-    uint32_t value_dim; /* of a head's output: head_dim, or value_dim */
-    uint32_t cache_dim; /* cached elements of a head, token and plane: head_dim, or latent_dim + rope_dim */
+    uint32_t query_dim;     /* of a head: head_dim, or nope_dim + rope_dim */
+    uint32_t value_dim;     /* of a head's output: head_dim, or value_dim */
+    uint32_t cache_dim;     /* cached elements of a head, token and plane: head_dim, or latent_dim + rope_dim */
+    uint32_t rotated;       /* dimensions that rope turns: head_dim, or rope_dim */
+    uint32_t element_bytes; /* of a cached element */
 
     /* MLPs: this rank's units and their width. */
     uint32_t dense_units;
@@ -60,14 +62,6 @@ bool host_shape_make(struct host_shape *shape, const struct device_config *confi
 static inline bool host_layer_sparse(const struct architecture *architecture, uint32_t layer)
 {
     return architecture->experts > 0 && layer >= architecture->dense_layers;
-}
-
-/* Tokens that layer `layer` attends to; 0: all. Full layers are spread evenly among the others. */
-static inline uint32_t host_layer_window(const struct architecture *architecture, uint32_t layer)
-{
-    uint64_t full = architecture->full_layers;
-    bool attends_to_all = (layer + 1) * full / architecture->layers > layer * full / architecture->layers;
-    return attends_to_all ? 0 : architecture->window;
 }
 
 /* First vocabulary entry of rank t of a group, t <= tensor. */

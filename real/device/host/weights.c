@@ -1,20 +1,10 @@
-/* See weights.h.
- *
- * Scales: a matrix of n inputs has variance gain^2 / n, so that a normalised input of any width gives outputs of
- * deviation `gain`. Queries have a larger one, which makes attention prefer some positions; the residual stream starts
- * small, so that what the layers add decides the next token, not the last token alone. Where the LM head is the embedding
- * it starts smaller still: a token's logit for itself grows with the root of the hidden size.
- */
+/* See weights.h. */
 #include "real/device/host/weights.h"
 
+#include "real/device/kernels/model.h"
 #include "real/device/seeded.h"
 
-#include <math.h>
 #include <stdlib.h>
-
-#define GAIN_QUERY 3.0f
-#define GAIN_EMBEDDING 0.5f
-#define GAIN_EMBEDDING_TIED 2.0f /* over the root of the hidden size */
 
 /* Fills a part of a matrix; in a first pass with no memory it only counts. */
 struct filler {
@@ -23,11 +13,6 @@ struct filler {
     float *memory; /* NULL: counting */
     size_t taken;
 };
-
-static float scale_of(uint32_t inputs, float gain)
-{
-    return gain * sqrtf(3.0f / (float)inputs); /* uniform in [-s, s) has variance s^2 / 3 */
-}
 
 static float *take(struct filler *filler, size_t floats)
 {
@@ -52,7 +37,7 @@ static float *fill(struct filler *filler, enum seeded_kind kind, uint32_t expert
     if (to == NULL)
         return NULL;
     uint64_t matrix = seeded_matrix(filler->seed, (uint32_t)kind, filler->layer, expert);
-    float scale = scale_of(part.inputs, part.gain);
+    float scale = model_weight_scale(part.inputs, part.gain);
     for (uint32_t r = 0; r < part.rows; r++)
         for (uint32_t c = 0; c < part.columns; c++)
             to[(size_t)r * part.columns + c] = seeded_weight(matrix, part.row + r, part.column + c, scale);
@@ -73,7 +58,7 @@ static float *fill_gains(struct filler *filler, enum seeded_kind kind, uint32_t 
 /* All columns of some rows. */
 static struct part rows_of(uint32_t row, uint32_t rows, uint32_t inputs)
 {
-    return (struct part){.row = row, .rows = rows, .columns = inputs, .inputs = inputs, .gain = 1};
+    return (struct part){.row = row, .rows = rows, .columns = inputs, .inputs = inputs, .gain = MODEL_GAIN};
 }
 
 static struct host_mlp fill_mlp(struct filler *filler, enum seeded_kind gate, uint32_t expert, uint32_t hidden,
@@ -82,8 +67,11 @@ static struct host_mlp fill_mlp(struct filler *filler, enum seeded_kind gate, ui
     struct host_mlp mlp = {.units = units, .width = width};
     uint32_t columns = units * width;
     struct part up = rows_of(slice * columns, columns, hidden);
-    struct part down = {.rows = hidden, .column = slice * columns, .columns = columns, .inputs = columns * slices,
-                        .gain = 2};
+    struct part down = {.rows = hidden,
+                        .column = slice * columns,
+                        .columns = columns,
+                        .inputs = columns * slices,
+                        .gain = MODEL_GAIN_TO_RESIDUAL};
     mlp.gate = fill(filler, gate, expert, up);
     mlp.up = fill(filler, gate + (SEEDED_UP - SEEDED_GATE), expert, up);
     mlp.down = fill(filler, gate + (SEEDED_DOWN - SEEDED_GATE), expert, down);
@@ -97,7 +85,7 @@ static float *fill_absorb_k(struct filler *filler, const struct architecture *a,
     if (to == NULL)
         return NULL;
     uint64_t matrix = seeded_matrix(filler->seed, SEEDED_KV_UP_K, filler->layer, 0);
-    float scale = scale_of(a->latent_dim, 1);
+    float scale = model_weight_scale(a->latent_dim, MODEL_GAIN);
     for (uint32_t h = 0; h < shape->heads; h++)
         for (uint32_t c = 0; c < a->latent_dim; c++)
             for (uint32_t i = 0; i < a->nope_dim; i++)
@@ -112,14 +100,14 @@ static void fill_attention(struct filler *filler, const struct architecture *a, 
     bool latent = a->attention == ATTENTION_MLA;
     uint32_t query_inputs = latent && a->q_latent_dim > 0 ? a->q_latent_dim : a->hidden;
     struct part q = rows_of(shape->head_first * shape->query_dim, shape->heads * shape->query_dim, query_inputs);
-    q.gain = GAIN_QUERY;
+    q.gain = MODEL_GAIN_QUERY;
     layer->q = fill(filler, SEEDED_Q, 0, q);
     layer->o = fill(filler, SEEDED_O, 0,
                     (struct part){.rows = a->hidden,
                                   .column = shape->head_first * shape->value_dim,
                                   .columns = shape->heads * shape->value_dim,
                                   .inputs = a->heads * shape->value_dim,
-                                  .gain = 2});
+                                  .gain = MODEL_GAIN_TO_RESIDUAL});
     if (!latent) {
         struct part kv = rows_of(shape->kv_head_first * a->head_dim, shape->kv_heads * a->head_dim, a->hidden);
         layer->k = fill(filler, SEEDED_K, 0, kv);
@@ -176,8 +164,9 @@ bool host_weights_make(struct host_weights *weights, const struct architecture *
                        const struct host_shape *shape, uint64_t seed)
 {
     *weights = (struct host_weights){.seed = seed};
-    weights->embedding_scale = architecture->tied_embeddings ? scale_of(architecture->hidden, GAIN_EMBEDDING_TIED)
-                                                             : scale_of(1, GAIN_EMBEDDING);
+    weights->embedding_scale = architecture->tied_embeddings
+                                   ? model_weight_scale(architecture->hidden, MODEL_GAIN_EMBEDDING_TIED)
+                                   : model_weight_scale(1, MODEL_GAIN_EMBEDDING);
     weights->layers = calloc(shape->layer_count, sizeof *weights->layers);
     if (weights->layers == NULL)
         return false;

@@ -40,9 +40,9 @@ struct host_weights {
     float embedding_scale;
     struct host_layer *layers; /* of this stage */
     uint32_t layer_count;
-    float *norm_final;         /* last stage */
-    float *lm_head;            /* last stage: [vocab_count][hidden] */
-    float *memory;             /* all of the above */
+    float *norm_final; /* last stage */
+    float *lm_head;    /* last stage: [vocab_count][hidden] */
+    float *memory;     /* all of the above */
 };
 
 /* False when there is no memory. */

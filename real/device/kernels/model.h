@@ -36,6 +36,7 @@
 #define MODEL_GAIN 1.0f
 #define MODEL_GAIN_QUERY 3.0f
 #define MODEL_GAIN_EMBEDDING 0.5f /* n = 1 */
+#define MODEL_GAIN_EMBEDDING_TIED 1.0f /* n = hidden: where the LM head is the embedding, a token's logit for itself would grow */
 #define MODEL_GAIN_TO_RESIDUAL 2.0f /* O and DOWN */
 
 static inline float model_weight_scale(uint32_t inputs, float gain)

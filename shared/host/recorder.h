@@ -14,8 +14,8 @@
  *    request that has nothing to prefill takes the time at which it was ready: it waited for pages, not for a
  * prefiller.
  */
-#ifndef TANDEM_SIM_RECORDER_H
-#define TANDEM_SIM_RECORDER_H
+#ifndef TANDEM_HOST_RECORDER_H
+#define TANDEM_HOST_RECORDER_H
 
 #include "base/trace.h"
 #include "host/run_record.h"

@@ -1,7 +1,8 @@
-/* See kernels.h. */
-#include "real/device/host/kernels.h"
+/* See linear.h. */
+#include "real/device/host/linear.h"
 
 #include "base/check.h"
+#include "real/device/kernels/kernel.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,7 @@ static inline float lanes_sum(const float lanes[LANES])
     return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-float kernel_dot(const float *a, const float *b, uint32_t n)
+float linear_dot(const float *a, const float *b, uint32_t n)
 {
     v8 sums = {0};
     uint32_t i = 0;
@@ -32,7 +33,7 @@ float kernel_dot(const float *a, const float *b, uint32_t n)
     return lanes_sum(lanes);
 }
 
-/* Four dot products of the same x at once: each the same as kernel_dot(), together fewer stalls. */
+/* Four dot products of the same x at once: each the same as linear_dot(), together fewer stalls. */
 static inline void dot_four(const float *x, const float *weights, size_t stride, uint32_t n, float out[4])
 {
     v8 sums[4] = {{0}, {0}, {0}, {0}};
@@ -86,11 +87,11 @@ static float product_one(const struct product *p, const float *x, const float *w
 {
     float sums[UNITS_MAX];
     for (uint32_t u = 0; u < p->units; u++)
-        sums[u] = kernel_dot(x + (size_t)u * p->width, weights + (size_t)u * p->width, p->width);
+        sums[u] = linear_dot(x + (size_t)u * p->width, weights + (size_t)u * p->width, p->width);
     return bisect(sums, p->units);
 }
 
-void kernel_product(const struct product *p)
+void linear_product(const struct product *p)
 {
     CHECK(p->units >= 1 && p->units <= UNITS_MAX);
     size_t stride = (size_t)p->units * p->width;
@@ -103,54 +104,49 @@ void kernel_product(const struct product *p)
             p->y[r * p->y_stride + o] = product_one(p, p->x + r * p->x_stride, p->weights + o * stride);
 }
 
-void kernel_rms_norm(const float *x, const float *gain, float *y, uint32_t n)
+void linear_rms_norm(const float *x, const float *gain, float *y, uint32_t n)
 {
-    float scale = 1.0f / sqrtf(kernel_dot(x, x, n) / (float)n + 1e-5f);
+    float scale = kernel_rms_scale(linear_dot(x, x, n), n);
     for (uint32_t i = 0; i < n; i++)
         y[i] = x[i] * scale * gain[i];
 }
 
-void kernel_rotate(float *x, const float *cosines, const float *sines, uint32_t n)
+void linear_rotate(float *x, const float *cosines, const float *sines, uint32_t n)
 {
-    uint32_t half = n / 2;
-    for (uint32_t i = 0; i < half; i++) {
-        float a = x[i];
-        float b = x[i + half];
-        x[i] = a * cosines[i] - b * sines[i];
-        x[i + half] = b * cosines[i] + a * sines[i];
-    }
+    for (uint32_t i = 0; i < n / 2; i++)
+        kernel_rope(&x[i], &x[i + n / 2], cosines[i], sines[i]);
 }
 
-void kernel_angles(uint32_t position, uint32_t n, float *cosines, float *sines)
+void linear_angles(uint32_t position, const double *frequencies, uint32_t n, float *cosines, float *sines)
 {
     /* In double: at position 100,000 an angle in f32 has two digits left. */
     for (uint32_t i = 0; i < n / 2; i++) {
-        double angle = position * pow(10000.0, -2.0 * i / n);
+        double angle = position * frequencies[i];
         cosines[i] = (float)cos(angle);
         sines[i] = (float)sin(angle);
     }
 }
 
-float kernel_exponentials(float *scores, uint32_t n)
+float linear_exponentials(float *scores, uint32_t n)
 {
-    float maximum = scores[0];
+    float greatest = scores[0];
     for (uint32_t i = 1; i < n; i++)
-        maximum = scores[i] > maximum ? scores[i] : maximum;
+        greatest = scores[i] > greatest ? scores[i] : greatest;
+    for (uint32_t i = 0; i < n; i++)
+        scores[i] = kernel_exp(scores[i] - greatest);
     float sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        scores[i] = expf(scores[i] - maximum);
+    for (uint32_t i = 0; i < n; i++)
         sum += scores[i];
-    }
     return sum;
 }
 
-void kernel_swiglu(float *gate, const float *up, size_t n)
+void linear_swiglu(float *gate, const float *up, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+        gate[i] = kernel_silu(gate[i]) * up[i];
 }
 
-void kernel_weighted_rows(const float *weights, const float *values, size_t stride, uint32_t rows, uint32_t n,
+void linear_weighted_rows(const float *weights, const float *values, size_t stride, uint32_t rows, uint32_t n,
                           float divisor, float *y)
 {
     memset(y, 0, n * sizeof *y);
@@ -164,31 +160,30 @@ void kernel_weighted_rows(const float *weights, const float *values, size_t stri
         y[d] /= divisor;
 }
 
-void kernel_add(float *x, const float *y, size_t n)
+void linear_add(float *x, const float *y, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         x[i] += y[i];
 }
 
-uint16_t bf16_round(float value)
+void linear_cache_store(void *to, const float *from, uint32_t n, uint32_t element_bytes)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000)
-        return (uint16_t)(bits >> 16 | 0x40); /* a NaN stays one */
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    CHECK(element_bytes == 1 || element_bytes == 2);
+    uint16_t *halves = to;
+    uint8_t *bytes = to;
+    for (uint32_t i = 0; i < n && element_bytes == 2; i++)
+        halves[i] = kernel_bf16(from[i]);
+    for (uint32_t i = 0; i < n && element_bytes == 1; i++)
+        bytes[i] = kernel_fp8(from[i]);
 }
 
-void bf16_store(uint16_t *to, const float *from, uint32_t n)
+void linear_cache_load(float *to, const void *from, uint32_t n, uint32_t element_bytes)
 {
-    for (uint32_t i = 0; i < n; i++)
-        to[i] = bf16_round(from[i]);
-}
-
-void bf16_load(float *to, const uint16_t *from, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t bits = (uint32_t)from[i] << 16;
-        memcpy(&to[i], &bits, sizeof bits);
-    }
+    CHECK(element_bytes == 1 || element_bytes == 2);
+    const uint16_t *halves = from;
+    const uint8_t *bytes = from;
+    for (uint32_t i = 0; i < n && element_bytes == 2; i++)
+        to[i] = kernel_bf16_float(halves[i]);
+    for (uint32_t i = 0; i < n && element_bytes == 1; i++)
+        to[i] = kernel_fp8_float(bytes[i]);
 }

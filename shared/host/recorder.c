@@ -1,5 +1,5 @@
 /* See recorder.h. */
-#include "sim/recorder.h"
+#include "host/recorder.h"
 
 #include "base/arith.h"
 

@@ -1,0 +1,78 @@
+/* The decoder runs out of pages while decoding: the youngest gives its pages up and has its KV computed again. */
+#include "support/town.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static struct town town;
+
+static void the_youngest_recomputes(void **state)
+{
+    (void)state;
+    struct town_config config = town_config_of(1, 1, 0);
+    config.nodes[2].pages_per_group = 5;
+    town_make(&town, &config);
+    town_prompt(&town, 0, 1, 17, 40);
+    town_prompt(&town, 1, 2, 17, 20);
+    town_run(&town);
+    expect_trace(&town, "     0.000 front     arrived r1 17 40\n"
+                        "     0.000 front     routed r1 2 1\n"
+                        "     1.000 front     arrived r2 17 20\n"
+                        "     1.000 front     routed r2 2 1\n"
+                        "     5.000 decode-2  received r1 0 0\n"
+                        "     5.000 decode-2  armed r1 0x00100000 8\n"
+                        "     5.000 decode-2  dispatched r1 1 8\n"
+                        "     6.000 decode-2  received r2 0 0\n"
+                        "     6.000 decode-2  armed r2 0x00100001 8\n"
+                        "     6.000 decode-2  dispatched r2 1 8\n"
+                        "    10.000 prefill-1 accepted r1 1 0\n"
+                        "    10.000 prefill-1 prefill_started r1 1 0\n"
+                        "    10.000 prefill-1 batch group 0 decode 0 prefill 16\n"
+                        "    10.000 prefill-1 chunk r1 0+16\n"
+                        "    10.000 prefill-1 write r1 units 0+1 epoch 1\n"
+                        "    11.000 prefill-1 accepted r2 2 0\n"
+                        "    26.000 prefill-1 prefill_finished r1 1 0\n"
+                        "    26.000 prefill-1 prefill_started r2 2 0\n"
+                        "    26.000 prefill-1 batch group 0 decode 0 prefill 16\n"
+                        "    26.000 prefill-1 chunk r2 0+16\n"
+                        "    26.000 prefill-1 write r2 units 0+1 epoch 2\n"
+                        "    31.162 decode-2  ready r1 1 0\n"
+                        "    31.162 decode-2  batch group 0 decode 1 prefill 0\n"
+                        "    31.162 decode-2  decode_started r1 0 0\n"
+                        "    32.162 prefill-1 drained r1 1 0\n"
+                        "    42.000 prefill-1 prefill_finished r2 2 0\n"
+                        "    47.162 decode-2  ready r2 2 0\n"
+                        "    48.162 prefill-1 drained r2 2 0\n"
+                        "    51.162 decode-2  first_token r1 0 0\n"
+                        "    51.162 decode-2  batch group 0 decode 2 prefill 0\n"
+                        "    51.162 decode-2  decode_started r2 0 0\n"
+                        "    71.162 decode-2  first_token r2 0 0\n"
+                        "   371.162 decode-2  preempted r2 32 0\n"
+                        "   371.162 decode-2  admit_wait r2 3 2\n"
+                        "   371.162 decode-2  batch group 0 decode 1 prefill 0\n"
+                        "   831.162 decode-2  finished r1 40 0\n"
+                        "   831.162 decode-2  armed r2 0x00200001 16\n"
+                        "   831.162 decode-2  dispatched r2 1 16\n"
+                        "   836.162 prefill-1 accepted r2 3 0\n"
+                        "   836.162 prefill-1 prefill_started r2 3 0\n"
+                        "   836.162 prefill-1 batch group 0 decode 0 prefill 32\n"
+                        "   836.162 prefill-1 chunk r2 0+32\n"
+                        "   836.162 prefill-1 write r2 units 0+2 epoch 3\n"
+                        "   868.162 prefill-1 prefill_finished r2 3 0\n"
+                        "   874.986 decode-2  ready r2 3 0\n"
+                        "   874.986 decode-2  batch group 0 decode 1 prefill 0\n"
+                        "   875.986 prefill-1 drained r2 3 0\n"
+                        "   954.986 decode-2  finished r2 20 0\n");
+    town_free(&town);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_youngest_recomputes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
