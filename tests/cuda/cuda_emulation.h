@@ -32,6 +32,7 @@ struct emulated_grid {
 void emulated_run(void (*body)(const void *arguments), const void *arguments, struct emulated_grid grid);
 /* Queues that; the arguments are copied. */
 void emulated_launch(void (*body)(const void *arguments), const void *arguments, size_t size, struct emulated_grid grid);
+extern _Atomic uint64_t emulated_graph_launches;
 void emulated_barrier(void);
 uint32_t emulated_shuffle_xor(uint32_t bits, uint32_t mask);
 float emulated_shuffle_xor_float(float value, uint32_t mask);

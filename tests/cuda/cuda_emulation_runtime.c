@@ -3,11 +3,12 @@
 #include "cuda/cuda_emulation.h"
 
 #include "base/check.h"
+#include "real/device/cuda/cuda_blas.h"
 #include "real/device/kernels/kernel.h"
 
-#include <cublas_v2.h>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,7 @@ struct CUgraph_st {
     struct work **last;
 };
 
+_Atomic uint64_t emulated_graph_launches;
 static _Thread_local struct CUgraph_st *capturing;
 
 static void multiply(const struct product *p)
@@ -154,6 +156,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     (void)stream;
     CHECK(capturing == NULL);
+    atomic_fetch_add(&emulated_graph_launches, 1);
     for (const struct work *work = (const struct work *)(const void *)exec; work != NULL; work = work->next)
         perform(work);
     return cudaSuccess;
@@ -441,37 +444,37 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **pointer, u
 
 /* ---- cuBLAS ------------------------------------------------------------------------------------------------------ */
 
-cublasStatus_t cublasCreate_v2(cublasHandle_t *handle)
+static cublasStatus_t blas_create(cublasHandle_t *handle)
 {
     *handle = malloc(1);
     return *handle == NULL ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasDestroy_v2(cublasHandle_t handle)
+static cublasStatus_t blas_destroy(cublasHandle_t handle)
 {
     free(handle);
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream)
+static cublasStatus_t blas_set_stream(cublasHandle_t handle, cudaStream_t stream)
 {
     (void)handle;
     (void)stream;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void *workspace, size_t bytes)
+static cublasStatus_t blas_set_workspace(cublasHandle_t handle, void *workspace, size_t bytes)
 {
     (void)handle;
     return workspace != NULL && bytes > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-const char *cublasGetStatusString(cublasStatus_t status)
+static const char *blas_status_string(cublasStatus_t status)
 {
     return status == CUBLAS_STATUS_SUCCESS ? "success" : "an emulated failure";
 }
 
-cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t operation_a,
+static cublasStatus_t blas_gemm_batched(cublasHandle_t handle, cublasOperation_t operation_a,
                                           cublasOperation_t operation_b, int m, int n, int k, const void *alpha,
                                           const void *a, cudaDataType type_a, int stride_a, long long next_a,
                                           const void *b, cudaDataType type_b, int stride_b, long long next_b,
@@ -503,11 +506,25 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t operation_a, cublasOperation_t operation_b, int m,
+static cublasStatus_t blas_gemm(cublasHandle_t handle, cublasOperation_t operation_a, cublasOperation_t operation_b, int m,
                             int n, int k, const void *alpha, const void *a, cudaDataType type_a, int stride_a,
                             const void *b, cudaDataType type_b, int stride_b, const void *beta, void *c,
                             cudaDataType type_c, int stride_c, cublasComputeType_t compute, cublasGemmAlgo_t algorithm)
 {
-    return cublasGemmStridedBatchedEx(handle, operation_a, operation_b, m, n, k, alpha, a, type_a, stride_a, 0, b,
+    return blas_gemm_batched(handle, operation_a, operation_b, m, n, k, alpha, a, type_a, stride_a, 0, b,
                                       type_b, stride_b, 0, beta, c, type_c, stride_c, 0, 1, compute, algorithm);
+}
+
+bool cuda_blas_load(struct cuda_blas *blas, char *error, size_t error_size)
+{
+    (void)error;
+    (void)error_size;
+    *blas = (struct cuda_blas){.create = blas_create,
+                               .destroy = blas_destroy,
+                               .set_stream = blas_set_stream,
+                               .set_workspace = blas_set_workspace,
+                               .status_string = blas_status_string,
+                               .gemm = blas_gemm,
+                               .gemm_batched = blas_gemm_batched};
+    return true;
 }

@@ -8,7 +8,7 @@ void cuda_product(struct device *device, const uint16_t *in, const uint16_t *wei
 {
     const float one = 1.0f, zero = 0.0f;
     /* cuBLAS counts by columns: out^T = weights^T^T in^T. */
-    cuda_note_blas(device, cublasGemmEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)outputs, (int)rows, (int)inputs, &one,
+    cuda_note_blas(device, device->library.gemm(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)outputs, (int)rows, (int)inputs, &one,
                                         weights, CUDA_R_16BF, (int)inputs, in, CUDA_R_16BF, (int)inputs, &zero, out,
                                         CUDA_R_32F, (int)outputs, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
@@ -20,7 +20,7 @@ static void product_by_head(struct device *device, const uint16_t *in, const uin
     const float one = 1.0f, zero = 0.0f;
     uint32_t heads = device->shape.heads;
     cuda_note_blas(device,
-                   cublasGemmStridedBatchedEx(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)outputs, (int)rows, (int)inputs,
+                   device->library.gemm_batched(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)outputs, (int)rows, (int)inputs,
                                               &one, weights, CUDA_R_16BF, (int)inputs, (long long)outputs * inputs, in,
                                               CUDA_R_16BF, (int)(heads * inputs), inputs, &zero, out, CUDA_R_32F,
                                               (int)(heads * out_stride), out_stride, (int)heads, CUBLAS_COMPUTE_32F,

@@ -36,7 +36,7 @@ static void device_free(struct device *device)
     if (device->counter_registered != NULL)
         cudaHostUnregister(device->counter_registered);
     if (device->blas != NULL)
-        cublasDestroy(device->blas);
+        device->library.destroy(device->blas);
     if (device->stream != NULL)
         cudaStreamDestroy(device->stream);
     for (uint32_t i = 0; device->sequences != NULL && i < device->config.sequences_max; i++)
@@ -118,11 +118,13 @@ static bool make_library(struct device *device, char *error, size_t error_size)
         snprintf(error, error_size, "GPU %d cannot be used: %s", device->ordinal, cudaGetErrorString(status));
         return false;
     }
-    cublasStatus_t blas = cublasCreate(&device->blas);
+    if (!cuda_blas_load(&device->library, error, error_size))
+        return false;
+    cublasStatus_t blas = device->library.create(&device->blas);
     if (blas == CUBLAS_STATUS_SUCCESS)
-        blas = cublasSetStream(device->blas, device->stream);
+        blas = device->library.set_stream(device->blas, device->stream);
     if (blas != CUBLAS_STATUS_SUCCESS)
-        snprintf(error, error_size, "cuBLAS cannot be used: %s", cublasGetStatusString(blas));
+        snprintf(error, error_size, "cuBLAS cannot be used: %s", device->library.status_string(blas));
     return blas == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -151,7 +153,9 @@ static struct device *device_make(const struct device_config *config, char *erro
     device->pages_max = ceil_div_u32(config->request_tokens_max, config->memory.geometry.page_tokens);
     device->rows_stale = true;
     device->embedding = seeded_matrix(config->weight_seed, SEEDED_EMBEDDING, 0, 0);
-    device->embedding_scale = model_weight_scale(1, MODEL_GAIN_EMBEDDING);
+    device->embedding_scale = config->architecture->tied_embeddings
+                                  ? model_weight_scale(config->architecture->hidden, MODEL_GAIN_EMBEDDING_TIED)
+                                  : model_weight_scale(1, MODEL_GAIN_EMBEDDING);
     if (cuda_driver_load(&device->driver, error, error_size) &&
         cuda_shape_make(&device->shape, config, error, error_size) && make_tables(device, error, error_size) &&
         make_library(device, error, error_size) && make_kv(device, error, error_size) &&

@@ -7,11 +7,10 @@
 #ifndef TANDEM_REAL_DEVICE_CUDA_CUDA_INTERNAL_H
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_INTERNAL_H
 
+#include "real/device/cuda/cuda_blas.h"
 #include "real/device/cuda/cuda_device.h"
 #include "real/device/cuda/cuda_kernels.h"
 #include "real/device/cuda/cuda_memory.h"
-
-#include <cublas_v2.h>
 
 /* Batch buckets are powers of two up to 2^(CUDA_BUCKETS - 1) rows. */
 #define CUDA_BUCKETS 14
@@ -164,6 +163,7 @@ struct device {
     struct cuda_driver driver;
     int ordinal;
     cudaStream_t stream;
+    struct cuda_blas library;
     cublasHandle_t blas;
 
     struct cuda_memory memory; /* of the KV cache, where it is the device's */

@@ -87,7 +87,7 @@ static bool healthy(const struct device *device)
                 cudaGetErrorString(device->failure));
     if (device->blas_failure != CUBLAS_STATUS_SUCCESS)
         fprintf(stderr, "rank %u: a step fails in cuBLAS: %s\n", device->config.rank,
-                cublasGetStatusString(device->blas_failure));
+                device->library.status_string(device->blas_failure));
     return device->failure == cudaSuccess && device->blas_failure == CUBLAS_STATUS_SUCCESS && !device->abandoned;
 }
 
