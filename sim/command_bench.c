@@ -1,8 +1,8 @@
 /* tandem bench: how fast the simulator is, and how much memory it takes.
  *
- * Every run is a child process of its own, so that its peak memory is its own: what the kernel accounts to the child when
- * it ends. The first figure is a scenario as it stands, several times, of which the median counts; the second is the same
- * scenario with a million requests whose rows stream to a database.
+ * Every run is a child process of its own, so that its peak memory is its own: what the kernel accounts to the child
+ * when it ends. The first figure is a scenario as it stands, several times, of which the median counts; the second is
+ * the same scenario with a million requests whose rows stream to a database.
  */
 #define _DEFAULT_SOURCE
 #define _POSIX_C_SOURCE 200809L
@@ -108,8 +108,8 @@ static struct measured in_child(struct scenario *scenario, const struct trace_fi
         return measured;
     pid_t child = fork();
     if (child == 0) {
-        struct measured mine = requests == 0 ? simulate(scenario, recorded)
-                                             : simulate_stored(scenario, recorded, requests);
+        struct measured mine =
+            requests == 0 ? simulate(scenario, recorded) : simulate_stored(scenario, recorded, requests);
         ssize_t written = write(ends[1], &mine, sizeof mine);
         _exit(written == (ssize_t)sizeof mine ? 0 : 1);
     }
@@ -231,8 +231,9 @@ const struct command command_bench = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "measure the simulator's own speed and memory",
-    .description = "Runs the scenario on one core, several times, and once with a million requests whose rows are streamed\n"
-                   "to a database. Each run is a process of its own.",
+    .description =
+        "Runs the scenario on one core, several times, and once with a million requests whose rows are streamed\n"
+        "to a database. Each run is a process of its own.",
     .options = bench_options,
     .run = bench_run,
 };

@@ -37,8 +37,7 @@ struct keeper {
     size_t count;
 };
 
-static bool find_probe(void *self, const char *candidate, uint64_t rate_micro_per_s, uint64_t seed,
-                       struct probe *probe)
+static bool find_probe(void *self, const char *candidate, uint64_t rate_micro_per_s, uint64_t seed, struct probe *probe)
 {
     const struct keeper *keeper = self;
     for (size_t i = 0; i < keeper->count; i++) {
@@ -73,8 +72,7 @@ static bool keeper_open(struct keeper *keeper, struct results *store, const stru
     keeper->scenario =
         results_scenario_add(store, scenario->identity, scenario->name, scenario->path, canonical, error);
     free(canonical);
-    keeper->build =
-        keeper->scenario == 0 ? 0 : results_build_add(store, build_identity, build_version, error);
+    keeper->build = keeper->scenario == 0 ? 0 : results_build_add(store, build_identity, build_version, error);
     json_t *probes = keeper->build == 0 ? NULL : results_probes_json(store, keeper->scenario, keeper->build, error);
     if (probes == NULL)
         return false;
@@ -85,8 +83,8 @@ static bool keeper_open(struct keeper *keeper, struct results *store, const stru
         struct kept_probe *known = &keeper->known[keeper->count];
         /* A record that this build cannot read is simulated anew: it would collide, so it is an error to meet one. */
         if (!probe_from_json(json_object_get(stored, "measured"), &known->probe)) {
-            user_error_set(error, NULL, 0, NULL, "a stored probe of %s is not readable; name another database with --db",
-                           candidate);
+            user_error_set(error, NULL, 0, NULL,
+                           "a stored probe of %s is not readable; name another database with --db", candidate);
             break;
         }
         known->candidate = malloc(strlen(candidate) + 1);
@@ -125,8 +123,7 @@ static bool add_finding(const struct keeper *keeper, const char *kind, const str
         .sharding = candidate->sharding,
         .nodes = candidate->machines,
         .max_rate_micro_per_s = (int64_t)item->rate_micro_per_s,
-        .goodput_per_gpu_micro_per_s =
-            candidate->gpus == 0 ? -1 : (int64_t)(item->rate_micro_per_s / candidate->gpus),
+        .goodput_per_gpu_micro_per_s = candidate->gpus == 0 ? -1 : (int64_t)(item->rate_micro_per_s / candidate->gpus),
         .ttft_ns = probe->ttft_ns[PROBE_P95],
         .tpot_ns = probe->tpot_ns[PROBE_P95],
         .usd_micros_per_mtok = item->usd_micros_per_mtok > 0 ? (int64_t)item->usd_micros_per_mtok : -1,
@@ -140,7 +137,8 @@ static bool add_finding(const struct keeper *keeper, const char *kind, const str
     return added;
 }
 
-/* The run that stands behind a verdict, with all its requests: the candidate at the rate of its least favourable seed. */
+/* The run that stands behind a verdict, with all its requests: the candidate at the rate of its least favourable seed.
+ */
 static int64_t report_run_of(const struct keeper *keeper, const struct plan_candidate *item,
                              const struct trace_file *recorded, struct user_error *error)
 {
@@ -293,8 +291,7 @@ static int plan_all(struct plan_context *context, struct user_error *error)
         for (size_t i = 0; i < operand_count(context->arguments) && !error->set && !interrupt_requested(); i++) {
             if (i > 0 && context->output.format != OUTPUT_JSON)
                 fputc('\n', context->output.file);
-            struct scenario *scenario =
-                scenario_load(operand(context->arguments, i), sets.sets, sets.count, error);
+            struct scenario *scenario = scenario_load(operand(context->arguments, i), sets.sets, sets.count, error);
             if (scenario == NULL)
                 break;
             int exit = plan_scenario(context, scenario, error);
@@ -313,7 +310,9 @@ static int plan_run(const struct command_context *command, const struct argument
     struct plan_context context = {
         .arguments = arguments,
         .output = output_to(command->out, argument_text(arguments, "format")),
-        .threads = threads < 1 ? 1 : threads > 256 ? 256 : (uint32_t)threads,
+        .threads = threads < 1     ? 1
+                   : threads > 256 ? 256
+                                   : (uint32_t)threads,
         .err = command->err,
     };
     interrupt_install();
@@ -338,9 +337,10 @@ const struct command command_plan = {
     .operands_min = 1,
     .operands_max = SCENARIOS_MAX,
     .summary = "how many prefillers and decoders, sharded how, for the scenario's targets",
-    .description = "Searches the counts and shardings that the scenario's pools allow for the highest rate that meets the\n"
-                   "targets, and compares with colocated serving on the same machines. Every probe is kept in the\n"
-                   "database: a search that was interrupted goes on where it was.",
+    .description =
+        "Searches the counts and shardings that the scenario's pools allow for the highest rate that meets the\n"
+        "targets, and compares with colocated serving on the same machines. Every probe is kept in the\n"
+        "database: a search that was interrupted goes on where it was.",
     .options = plan_options,
     .run = plan_run,
 };

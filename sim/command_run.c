@@ -40,17 +40,33 @@ struct sweep {
     bool seed_given;
     uint64_t seed;
     uint32_t record;
+    const struct scenario_sets *sets;
     pthread_mutex_t lock;
     struct progress *progress;
 };
+
+/* What was set is stored with the run: it is how the run can be had again. Of a path set twice the last one counts. */
+static uint32_t set_params(const struct scenario_sets *sets, struct results_param *params)
+{
+    uint32_t count = 0;
+    for (size_t k = 0; k < sets->count; k++) {
+        bool last = true;
+        for (size_t later = k + 1; later < sets->count; later++)
+            last = last && strcmp(sets->sets[later].path, sets->sets[k].path) != 0;
+        if (last)
+            params[count++] = (struct results_param){sets->sets[k].path, sets->sets[k].value};
+    }
+    return count;
+}
 
 static void run_variant(void *context, uint32_t index)
 {
     struct sweep *sweep = context;
     struct variant *variant = &sweep->variants[index];
-    struct results_param params[SCENARIO_VARY_MAX];
+    struct results_param params[SETS_MAX + SCENARIO_VARY_MAX];
+    uint32_t param_count = set_params(sweep->sets, params);
     for (size_t k = 0; k < variant->override_count; k++)
-        params[k] = (struct results_param){variant->overrides[k].path, variant->overrides[k].value};
+        params[param_count++] = (struct results_param){variant->overrides[k].path, variant->overrides[k].value};
     struct deployment_choice choice = deployment_default(variant->scenario);
     struct stored_run what = {
         .store = sweep->store,
@@ -61,7 +77,7 @@ static void run_variant(void *context, uint32_t index)
         .kind = RESULTS_RUN,
         .record = sweep->record,
         .params = params,
-        .param_count = (uint32_t)variant->override_count,
+        .param_count = param_count,
         .lock = sweep->count > 1 ? &sweep->lock : NULL,
     };
     variant->status = stored_run(&what, &variant->run, NULL, &variant->error);
@@ -115,6 +131,9 @@ static int tell(struct sweep *sweep, struct variant *variant, const struct comma
         *error = failed;
         return EXIT_USER;
     }
+    for (size_t k = 0; k < variant->override_count; k++)
+        fprintf(command->err, "%s%s=%s%s", k == 0 ? "with " : ", ", variant->overrides[k].path,
+                variant->overrides[k].value, k + 1 == variant->override_count ? ":\n" : "");
     fprintf(command->err, "%s\n", failed.text);
     return EXIT_WORSE;
 }
@@ -125,7 +144,10 @@ static int sweep_all(struct sweep *sweep, const struct command_context *command,
     struct output output = output_to(command->out, argument_text(arguments, "format"));
     int64_t threads = argument_integer(arguments, "threads", workers_default());
     sweep->progress = progress_start(sweep->variants[0].scenario->name, sweep->count);
-    bool whole = workers_run(threads < 1 ? 1 : threads > 256 ? 256 : (uint32_t)threads, sweep->count, run_variant, sweep);
+    bool whole = workers_run(threads < 1     ? 1
+                             : threads > 256 ? 256
+                                             : (uint32_t)threads,
+                             sweep->count, run_variant, sweep);
     progress_end(sweep->progress);
     json_t *answers = json_array();
     int worst = EXIT_OK;
@@ -195,7 +217,7 @@ static bool read_record(const struct arguments *arguments, uint32_t *record, str
 static int run_run(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
 {
     struct scenario_sets sets;
-    struct sweep sweep = {.count = 0};
+    struct sweep sweep = {.count = 0, .sets = &sets};
     int exit = EXIT_USER;
     int64_t seed = argument_integer(arguments, "seed", -1);
     sweep.seed_given = seed >= 0;
@@ -226,8 +248,9 @@ const struct command command_run = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "simulate the scenario, or its sweep, and store the result",
-    .description = "A scenario with `vary` is run once per combination of its values. A run that is stored already is run\n"
-                   "again as a check: it must come out the same.",
+    .description =
+        "A scenario with `vary` is run once per combination of its values. A run that is stored already is run\n"
+        "again as a check: it must come out the same.",
     .options = run_options,
     .run = run_run,
 };

@@ -2,10 +2,12 @@
 #include "host/command.h"
 #include "host/compare.h"
 #include "host/explain_transfer.h"
+#include "host/interrupt.h"
 #include "host/output.h"
 #include "host/results.h"
 #include "host/scenario_lua.h"
 #include "sim/commands.h"
+#include "sim/divergence.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -167,22 +169,21 @@ static const struct option compare_options[] = {
     {NULL, NULL, NULL, OPTION_FLAG},
 };
 
-/* Records of the two runs are not kept: without a runtime that makes them again, runs are compared by what is stored.
- */
-static divergence_function *const first_divergence = NULL;
-
 static int compare_run(const struct command_context *context, const struct arguments *arguments,
                        struct user_error *error)
 {
     struct output output = output_to(context->out, argument_text(arguments, "format"));
+    interrupt_install();
     struct results *store = results_open(database_path(arguments), RESULTS_READ, error);
     if (store == NULL)
         return EXIT_USER;
     int64_t a = results_run_lookup(store, operand(arguments, 0), error);
     int64_t b = a == 0 ? 0 : results_run_lookup(store, operand(arguments, 1), error);
     if (b != 0)
-        compare_runs(store, a, b, first_divergence, &output, error);
+        compare_runs(store, a, b, sim_divergence, &output, error);
     results_close(store, error);
+    if (interrupt_requested())
+        return EXIT_INTERRUPTED;
     return error->set ? EXIT_USER : EXIT_OK;
 }
 
@@ -192,7 +193,9 @@ const struct command command_compare = {
     .operands_min = 2,
     .operands_max = 2,
     .summary = "two stored runs side by side",
-    .description = "A and B are a run's number, last, last~N (the Nth before the last), or SCENARIO/SEED.",
+    .description =
+        "A and B are a run's number, last, last~N (the Nth before the last), or SCENARIO/SEED. Simulated runs whose\n"
+        "decisions differ are simulated again to show the first one in which they part.",
     .options = compare_options,
     .run = compare_run,
 };

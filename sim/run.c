@@ -158,12 +158,13 @@ static void on_trace(void *self, int64_t now_ns, const struct trace_record *reco
     }
 }
 
-/* Pools are fullest when a step has ended and nothing of it is released yet; looking there costs little. */
-static void on_steps(void *self, int64_t now_ns, uint32_t node, const struct event *event)
+/* Pages are taken when a message has brought a request and when a step has ended, for the next one: their number is
+ * greatest after one of these. A prompt of one chunk may have given all of them back before its step ends. */
+static void after_event(void *self, int64_t now_ns, uint32_t node, const struct event *event)
 {
     (void)now_ns;
     struct run *run = self;
-    if (event->kind != EVENT_STEPS_DONE)
+    if (event->kind != EVENT_STEPS_DONE && event->kind != EVENT_MESSAGE)
         return;
     struct node_stats stats = node_stats(run->nodes[node]);
     run->pages_held_peak[node] = max_u64(run->pages_held_peak[node], stats.pages_held);
@@ -295,7 +296,7 @@ static void listen(struct run *run)
         .sink = {.row = on_row, .self = run},
     };
     run->recorder = recorder_make(&recorder);
-    sim_listen(run->sim, &(struct sim_listener){.self = run, .trace = on_trace, .after = on_steps});
+    sim_listen(run->sim, &(struct sim_listener){.self = run, .trace = on_trace, .after = after_event});
     if (options->trace != NULL || options->steps != NULL || options->transfer != NULL)
         sim_listen(run->sim, &(struct sim_listener){.self = options->self,
                                                     .trace = options->trace,
@@ -430,6 +431,7 @@ static void summarize_instance(const struct run *run, uint32_t node, struct inst
         .nic_transmit_busy_ns = network.transmit_busy_ns,
         .nic_receive_busy_ns = network.receive_busy_ns,
         .nic_op_bound_ns = network.op_bound_ns,
+        .posting_busy_ns = network.posting_busy_ns,
         .nic_bytes = network.bytes,
     };
     memcpy(summary->name, instance->name, sizeof summary->name);

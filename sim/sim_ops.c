@@ -301,6 +301,7 @@ static void report_transfer(struct sim *sim, const struct write *write)
     struct transfer_row row = {
         .request = write->spec.request,
         .epoch = write->spec.epoch,
+        .ticket = write->spec.ticket,
         .source = (uint16_t)write->source,
         .destination = (uint16_t)write->spec.destination,
         .layers = write->layers,

@@ -1,5 +1,5 @@
-/* A simulated run whose rows go to the results database, in one transaction: begun, streamed, committed, or as if it had
- * never been.
+/* A simulated run whose rows go to the results database, in one transaction: begun, streamed, committed, or as if it
+ * had never been.
  */
 #ifndef TANDEM_SIM_STORED_RUN_H
 #define TANDEM_SIM_STORED_RUN_H
@@ -24,8 +24,9 @@ struct stored_run {
                               rows stream to the store, and memory does not grow with the number of requests */
 };
 
-/* Runs and stores. *run is the stored run's id; *summary, where it is not NULL, is filled from the run itself. The status is the simulation's; on RUN_REFUSED, and when storing fails or an
- * interrupt is requested (RUN_STOPPED), nothing is stored and `error` says why. */
+/* Runs and stores. *run is the stored run's id; *summary, where it is not NULL, is filled from the run itself. The
+ * status is the simulation's; on RUN_REFUSED, and when storing fails or an interrupt is requested (RUN_STOPPED),
+ * nothing is stored and `error` says why. */
 enum run_status stored_run(const struct stored_run *what, int64_t *run, struct run_summary *summary,
                            struct user_error *error);
 

@@ -3,8 +3,8 @@
 
 #include "base/check.h"
 
-/* Most keys are counters: neighbours stay neighbours, so that the live ones share cache lines. The upper half, where keys
- * differ by node, is spread by an odd multiplier. */
+/* Most keys are counters: neighbours stay neighbours, so that the live ones share cache lines. The upper half, where
+ * keys differ by node, is spread by an odd multiplier. */
 static uint32_t home(const struct index_map *map, uint64_t key)
 {
     return ((uint32_t)key + (uint32_t)(key >> 32) * UINT32_C(0x9e3779b1)) & map->mask;

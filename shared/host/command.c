@@ -268,7 +268,7 @@ int command_main(int argc, char **argv, const struct command *const *list, FILE 
     }
     if (error.set) {
         fprintf(err, "%s\n", error.text);
-        status = EXIT_USER;
+        status = status > EXIT_USER ? status : EXIT_USER;
     }
     /* An answer that did not arrive (a full disk behind a redirection) is not a success. */
     if (fflush(out) != 0 || ferror(out)) {

@@ -96,9 +96,13 @@ static json_t *divergence_json(const struct comparison *c)
 {
     if (!c->asked || !c->divergence.found)
         return json_null();
-    return json_pack("{s:I, s:I, s:I, s:s, s:s}", "record", (json_int_t)c->divergence.record, "time_a_ns",
+    json_t *before = json_array();
+    for (uint32_t i = 0; i < c->divergence.before_count; i++)
+        json_array_append_new(before, json_pack("{s:I, s:s}", "time_ns", (json_int_t)c->divergence.before_ns[i],
+                                                "record", c->divergence.before[i]));
+    return json_pack("{s:I, s:I, s:I, s:s, s:s, s:o}", "record", (json_int_t)c->divergence.record, "time_a_ns",
                      (json_int_t)c->divergence.time_a_ns, "time_b_ns", (json_int_t)c->divergence.time_b_ns, "a",
-                     c->divergence.a, "b", c->divergence.b);
+                     c->divergence.a, "b", c->divergence.b, "before", before);
 }
 
 static void write_run_line(FILE *file, const struct run_report *report)
@@ -113,10 +117,14 @@ static void write_divergence(FILE *file, const struct comparison *c)
         fputs("the same decisions at the same times\n", file);
     } else if (!c->asked) {
         fputs("the decisions differ\n", file);
+    } else if (c->divergence.unknown[0] != '\0') {
+        fprintf(file, "the decisions differ; where first, cannot be said: %s\n", c->divergence.unknown);
     } else if (!c->divergence.found) {
         fputs("no decision differs up to the end of the shorter trace\n", file);
     } else {
         fprintf(file, "first difference at trace record %" PRIu64 ":\n", c->divergence.record);
+        for (uint32_t i = 0; i < c->divergence.before_count; i++)
+            fprintf(file, "  both at %" PRId64 " ns: %s\n", c->divergence.before_ns[i], c->divergence.before[i]);
         fprintf(file, "  run %" PRId64 " at %" PRId64 " ns: %s\n", c->a.run, c->divergence.time_a_ns, c->divergence.a);
         fprintf(file, "  run %" PRId64 " at %" PRId64 " ns: %s\n", c->b.run, c->divergence.time_b_ns, c->divergence.b);
     }
@@ -127,8 +135,9 @@ static void write_comparison(const struct comparison *c, const struct output *ou
     struct table *table = comparison_table(c);
     if (output->format == OUTPUT_JSON) {
         json_t *json =
-            json_pack("{s:o, s:o, s:b, s:o, s:o}", "a", run_report_json(&c->a), "b", run_report_json(&c->b),
-                      "same_decisions", c->same, "divergence", divergence_json(c), "metrics", table_json(table));
+            json_pack("{s:o, s:o, s:b, s:o, s:s?, s:o}", "a", run_report_json(&c->a), "b", run_report_json(&c->b),
+                      "same_decisions", c->same, "divergence", divergence_json(c), "divergence_unknown",
+                      c->divergence.unknown[0] != '\0' ? c->divergence.unknown : NULL, "metrics", table_json(table));
         output_json(output, json);
         json_decref(json);
     } else if (output->format == OUTPUT_CSV) {

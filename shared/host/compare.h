@@ -7,14 +7,20 @@
 #include "host/output.h"
 #include "host/results.h"
 
+#define DIVERGENCE_BEFORE_MAX 4
+
 /* The first trace record in which two runs differ. */
 struct divergence {
+    char unknown[2200]; /* why the traces cannot be had again; empty: they were compared */
     bool found;      /* false: no difference up to the end of the shorter trace */
     uint64_t record; /* its place in both traces, from 0 */
     int64_t time_a_ns;
     int64_t time_b_ns;
-    char a[160]; /* "decode-0 dispatched request 17 a=3 b=96256" */
+    char a[160]; /* "decode-0 dispatched request 17 prefiller=3 writes=96256" */
     char b[160];
+    uint32_t before_count; /* the records that led to it, the same in both runs */
+    int64_t before_ns[DIVERGENCE_BEFORE_MAX];
+    char before[DIVERGENCE_BEFORE_MAX][160];
 };
 
 /* How the traces of two runs are had again is the runtime's affair: the database stores their hashes. NULL in place of
@@ -23,7 +29,8 @@ typedef bool divergence_function(struct results *store, int64_t run_a, int64_t r
                                  struct user_error *error);
 
 /* Writes the comparison. Runs with equal trace hashes made the same decisions at the same times, and `first_divergence`
- * is not asked. JSON: {a, b (run objects), same_decisions, divergence (null, or {record, time_a_ns, time_b_ns, a, b}),
+ * is not asked. JSON: {a, b (run objects), same_decisions, divergence (null, or {record, time_a_ns, time_b_ns, a, b,
+ * before: [{time_ns, record}]}), divergence_unknown (null, or why there is none),
  * metrics: [{metric, a, b, difference, relative_percent}]}. */
 bool compare_runs(struct results *store, int64_t run_a, int64_t run_b, divergence_function *first_divergence,
                   const struct output *output, struct user_error *error);

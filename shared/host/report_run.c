@@ -1,9 +1,8 @@
 /* See report_run.h. */
 #include "host/report_run.h"
 
-#include "base/arith.h"
-
 #include <inttypes.h>
+#include <string.h>
 
 /* Microseconds are enough for people; nanoseconds are in the JSON. */
 static void add_ms(struct table *table, int64_t value_ns)
@@ -24,9 +23,15 @@ static void write_and_free(const struct output *output, struct table *table)
 
 static void report_summary(const struct run_report *report, const struct output *output)
 {
-    char title[256];
-    snprintf(title, sizeof title, "run %" PRId64 ": %s, seed %" PRIu64 ", %s, trace hash %016" PRIx64, report->run,
-             report->scenario, report->seed, report->backend, report->trace_hash);
+    char title[sizeof report->params + 256];
+    int length = snprintf(title, sizeof title, "run %" PRId64 ": %s, ", report->run, report->scenario);
+    for (const char *p = report->params; *p != '\0'; p += *p != '\0') {
+        int param = (int)strcspn(p, "\n");
+        length += snprintf(title + length, sizeof title - (size_t)length, "%.*s, ", param, p);
+        p += param;
+    }
+    snprintf(title + length, sizeof title - (size_t)length, "seed %" PRIu64 ", %s, trace hash %016" PRIx64,
+             report->seed, report->backend, report->trace_hash);
     struct table *table = table_new(title);
     table_column(table, "requests", "requests");
     table_column(table, "completed", "completed");
@@ -36,6 +41,7 @@ static void report_summary(const struct run_report *report, const struct output 
     table_column(table, "duration_s", "duration s");
     table_column(table, "goodput_per_s", "goodput /s");
     table_column(table, "output_tokens_per_s", "output tokens/s");
+    table_column(table, "cached_percent", "cached %");
     table_row(table);
     table_integer(table, (int64_t)report->requests);
     table_integer(table, (int64_t)report->completed);
@@ -44,10 +50,8 @@ static void report_summary(const struct run_report *report, const struct output 
     table_integer(table, (int64_t)report->aborted);
     table_fixed(table, fixed_round(report->duration_ns, 9, 3), 3);
     table_fixed(table, fixed_round((int64_t)report->goodput_micro_per_s, 6, 3), 3);
-    if (report->duration_ns > 0)
-        table_fixed(
-            table,
-            (int64_t)mul_div_floor_u64(report->output_tokens, UINT64_C(10000000000), (uint64_t)report->duration_ns), 1);
+    table_fixed(table, (int64_t)run_report_output_tokens_deci_per_s(report), 1);
+    add_percent(table, run_report_cached_permille(report));
     write_and_free(output, table);
 }
 
@@ -87,6 +91,8 @@ static void latency_rows(struct table *table, const struct run_report *report)
     metric_row(table, "tpot", &report->tpot);
     metric_row(table, "itl", &report->itl);
     metric_row(table, "e2e", &report->e2e);
+    if (report->transfer.count > 0)
+        metric_row(table, "transfer", &report->transfer);
 }
 
 static void span_rows(struct table *table, const struct run_report *report)

@@ -208,6 +208,8 @@ struct run_report {
     struct metric_summary itl;
     struct metric_summary e2e;
     struct metric_summary spans[SPAN_COUNT];
+    struct metric_summary transfer;    /* first post to last byte; of runs that recorded transfers */
+    uint64_t cached_tokens;            /* of prompt_tokens, those that prefillers had cached */
     struct instance_report *instances; /* ascending by node */
     uint32_t instance_count;
 };
@@ -216,10 +218,25 @@ struct run_report {
 bool results_run_read(struct results *store, int64_t run, struct run_report *report, struct user_error *error);
 void run_report_free(struct run_report *report);
 
-/* The object of the command line's reference: scenario, seed, backend, trace_hash, requests, ... The caller owns it.
+/* Share of the prompt tokens that prefillers had cached; output tokens a second in tenths. */
+uint32_t run_report_cached_permille(const struct run_report *report);
+uint64_t run_report_output_tokens_deci_per_s(const struct run_report *report);
+
+/* What `run --format json` prints and expect(r) reads: scenario, seed, params, requests, ttft_ms, ... A quantity that
+ * the run does not have is null. The caller owns it.
  * results_run_json() reads and converts. */
 json_t *run_report_json(const struct run_report *report);
 json_t *results_run_json(struct results *store, int64_t run, struct user_error *error);
+
+/* What a run was made from: the scenario's file and what was set beside it (--set, and the values of a sweep). */
+#define RESULTS_ORIGIN_PARAMS_MAX 128
+struct results_origin {
+    char path[1024];
+    uint32_t param_count;
+    struct results_param params[RESULTS_ORIGIN_PARAMS_MAX]; /* by path; owned */
+};
+bool results_origin_read(struct results *store, int64_t run, struct results_origin *origin, struct user_error *error);
+void results_origin_free(struct results_origin *origin);
 
 /* Turns what a user calls a run into its id: a number; "last" and "last~N" (probes do not count); "NAME/SEED" or
  * "NAME", the newest run of a scenario. 0 and an error that names the nearest when there is none. */

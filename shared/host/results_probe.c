@@ -14,11 +14,11 @@ bool results_probe_add(struct results *store, int64_t scenario, int64_t build, c
                        uint64_t rate_micro_per_s, uint64_t seed, const json_t *measured, struct user_error *error)
 {
     CHECK(!store->run.open);
-    sqlite3_stmt *statement =
-        results_prepare(store,
-                        "INSERT OR REPLACE INTO probe (scenario_id, build_id, candidate, rate_micro_per_s, seed, measured)"
-                        " VALUES (?, ?, ?, ?, ?, ?)",
-                        error);
+    sqlite3_stmt *statement = results_prepare(
+        store,
+        "INSERT OR REPLACE INTO probe (scenario_id, build_id, candidate, rate_micro_per_s, seed, measured)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        error);
     if (statement == NULL)
         return false;
     char *text = json_dumps(measured, JSON_COMPACT);

@@ -76,6 +76,13 @@ static bool take_run(sqlite3_stmt *row, void *context)
     return true;
 }
 
+static bool take_prefix(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    report->cached_tokens = column_count(row, 0);
+    return true;
+}
+
 static bool take_mean(sqlite3_stmt *row, void *context)
 {
     struct metric_summary *metric = context;
@@ -151,7 +158,7 @@ static bool read_metrics(struct results *store, int64_t run, struct run_report *
                 read_metric(store, run, "itl", "itl", &report->itl, error);
     for (int span = 0; span < SPAN_COUNT; span++)
         good = good && read_metric(store, run, "span", span_names[span], &report->spans[span], error);
-    return good;
+    return good && read_metric(store, run, "transfer", "transfer", &report->transfer, error);
 }
 
 bool results_run_read(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
@@ -168,6 +175,8 @@ bool results_run_read(struct results *store, int64_t run, struct run_report *rep
         good = false;
     }
     good = good && read_metrics(store, run, report, error) &&
+           each_row(store, "SELECT cached_tokens FROM run_prefix WHERE run_id = ?", run, NULL, take_prefix, report,
+                    error) &&
            each_row(store,
                     "SELECT name, role, ranks, requests, utilization_permille, kv_used_peak_permille,"
                     " compute_bound_permille, bandwidth_bound_permille, communication_bound_permille,"
@@ -187,36 +196,94 @@ void run_report_free(struct run_report *report)
 /* Milliseconds with all their digits; null where nothing was measured. */
 static json_t *metric_json(const struct metric_summary *metric)
 {
-    if (metric->count == 0)
-        return json_pack("{s:n, s:n, s:n, s:n, s:n}", "mean", "p50", "p90", "p95", "p99");
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "mean", json_fixed(metric->mean_ns, 6), "p50",
-                     json_fixed(metric->p50_ns, 6), "p90", json_fixed(metric->p90_ns, 6), "p95",
-                     json_fixed(metric->p95_ns, 6), "p99", json_fixed(metric->p99_ns, 6));
+    const struct {
+        const char *key;
+        int64_t value_ns;
+    } values[] = {{"mean", metric->mean_ns}, {"p50", metric->p50_ns}, {"p90", metric->p90_ns},
+                  {"p95", metric->p95_ns},   {"p99", metric->p99_ns}, {"max", metric->max_ns}};
+    json_t *json = json_object();
+    for (size_t k = 0; k < sizeof values / sizeof *values; k++)
+        json_object_set_new(json, values[k].key, metric->count == 0 ? json_null() : json_fixed(values[k].value_ns, 6));
+    return json;
+}
+
+/* The sweep's values of this run, by path, as text. */
+static json_t *params_json(const char *params)
+{
+    json_t *json = json_object();
+    while (*params != '\0') {
+        size_t length = strcspn(params, "\n");
+        size_t path = strcspn(params, "=");
+        char name[sizeof((struct run_report *)0)->params];
+        snprintf(name, sizeof name, "%.*s", (int)path, params);
+        if (path < length)
+            json_object_set_new(json, name, json_stringn(params + path + 1, length - path - 1));
+        params += length + (params[length] == '\n');
+    }
+    return json;
+}
+
+static json_t *instance_json(const struct instance_report *instance)
+{
+    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "name", instance->name, "role",
+                     instance->role, "ranks", (json_int_t)instance->ranks, "requests", (json_int_t)instance->requests,
+                     "utilization", json_fixed(instance->utilization_permille, 3), "compute_bound",
+                     json_fixed(instance->compute_bound_permille, 3), "bandwidth_bound",
+                     json_fixed(instance->bandwidth_bound_permille, 3), "communication_bound",
+                     json_fixed(instance->communication_bound_permille, 3), "overhead_bound",
+                     json_fixed(instance->overhead_bound_permille, 3), "kv_used_peak",
+                     json_fixed(instance->kv_used_peak_permille, 3), "preemptions", (json_int_t)instance->preemptions);
+}
+
+static json_t *counts_json(const struct run_report *report)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, report->trace_hash);
+    return json_pack("{s:s, s:I, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "scenario", report->scenario,
+                     "seed", (json_int_t)report->seed, "params", params_json(report->params), "backend",
+                     report->backend, "trace_hash", hash, "requests", (json_int_t)report->requests, "completed",
+                     (json_int_t)report->completed, "rejected", (json_int_t)report->rejected, "failed",
+                     (json_int_t)report->failed, "aborted", (json_int_t)report->aborted, "duration_s",
+                     json_fixed(report->duration_ns, 9), "goodput_per_s",
+                     json_fixed((int64_t)report->goodput_micro_per_s, 6));
+}
+
+uint32_t run_report_cached_permille(const struct run_report *report)
+{
+    if (report->prompt_tokens == 0)
+        return 0;
+    return (uint32_t)mul_div_floor_u64(report->cached_tokens, 1000, report->prompt_tokens);
+}
+
+uint64_t run_report_output_tokens_deci_per_s(const struct run_report *report)
+{
+    if (report->duration_ns <= 0)
+        return 0;
+    return mul_div_floor_u64(report->output_tokens, UINT64_C(10) * NS_PER_S, (uint64_t)report->duration_ns);
 }
 
 json_t *run_report_json(const struct run_report *report)
 {
-    char hash[17];
-    snprintf(hash, sizeof hash, "%016" PRIx64, report->trace_hash);
     json_t *spans = json_object();
     for (int span = 0; span < SPAN_COUNT; span++)
         json_object_set_new(spans, span_names[span], metric_json(&report->spans[span]));
     json_t *instances = json_array();
-    for (uint32_t k = 0; k < report->instance_count; k++) {
-        const struct instance_report *instance = &report->instances[k];
-        json_array_append_new(instances, json_pack("{s:s, s:s, s:I, s:o, s:o}", "name", instance->name, "role",
-                                                   instance->role, "requests", (json_int_t)instance->requests,
-                                                   "utilization", json_fixed(instance->utilization_permille, 3),
-                                                   "kv_used_peak", json_fixed(instance->kv_used_peak_permille, 3)));
-    }
-    return json_pack("{s:s, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "scenario",
-                     report->scenario, "seed", (json_int_t)report->seed, "backend", report->backend, "trace_hash", hash,
-                     "requests", (json_int_t)report->requests, "completed", (json_int_t)report->completed, "rejected",
-                     (json_int_t)report->rejected, "failed", (json_int_t)report->failed, "duration_s",
-                     json_fixed(report->duration_ns, 9), "goodput_per_s",
-                     json_fixed((int64_t)report->goodput_micro_per_s, 6), "ttft_ms", metric_json(&report->ttft),
-                     "tpot_ms", metric_json(&report->tpot), "itl_ms", metric_json(&report->itl), "e2e_ms",
-                     metric_json(&report->e2e), "spans_ms", spans, "instances", instances);
+    for (uint32_t k = 0; k < report->instance_count; k++)
+        json_array_append_new(instances, instance_json(&report->instances[k]));
+    json_t *json = counts_json(report);
+    json_object_set_new(json, "prompt_tokens", json_integer((json_int_t)report->prompt_tokens));
+    json_object_set_new(json, "output_tokens", json_integer((json_int_t)report->output_tokens));
+    json_object_set_new(json, "output_tokens_per_s",
+                        json_fixed((int64_t)run_report_output_tokens_deci_per_s(report), 1));
+    json_object_set_new(json, "cached_share", json_fixed(run_report_cached_permille(report), 3));
+    json_object_set_new(json, "ttft_ms", metric_json(&report->ttft));
+    json_object_set_new(json, "tpot_ms", metric_json(&report->tpot));
+    json_object_set_new(json, "itl_ms", metric_json(&report->itl));
+    json_object_set_new(json, "e2e_ms", metric_json(&report->e2e));
+    json_object_set_new(json, "transfer_ms", metric_json(&report->transfer));
+    json_object_set_new(json, "spans_ms", spans);
+    json_object_set_new(json, "instances", instances);
+    return json;
 }
 
 json_t *results_run_json(struct results *store, int64_t run, struct user_error *error)

@@ -345,9 +345,64 @@ static const char *const version_2[] = {
     NULL,
 };
 
+/* ---- Version 3: transfers of prompts in several chunks; what of the prompts was cached --------------------------- */
+
+static const char *const version_3[] = {
+    /* A request has one row a chunk. Up to version 2 a second one could not be stored, so that no ticket is missed. */
+    "ALTER TABLE transfer RENAME TO transfer_2",
+
+    "CREATE TABLE transfer (\n"
+    "  run_id INTEGER NOT NULL REFERENCES run(id),\n"
+    "  request INTEGER NOT NULL,\n"
+    "  epoch INTEGER NOT NULL,\n"
+    "  source INTEGER NOT NULL,\n"
+    "  destination INTEGER NOT NULL,\n"
+    "  layers INTEGER NOT NULL,\n"
+    "  bytes INTEGER NOT NULL,\n"
+    "  writes INTEGER NOT NULL,\n"
+    "  posted_ns INTEGER NOT NULL,\n"
+    "  landed_ns INTEGER NOT NULL,\n"
+    "  confirmed_ns INTEGER NOT NULL,\n"
+    "  ticket INTEGER NOT NULL, -- the sender's; free again once confirmed\n"
+    "  PRIMARY KEY (run_id, request, epoch, posted_ns, ticket)\n"
+    ") STRICT, WITHOUT ROWID",
+
+    "INSERT INTO transfer SELECT *, 0 FROM transfer_2",
+
+    "DROP TABLE transfer_2",
+
+    /* Of a completed request, from the first post to the last byte: most of it beneath the prefill. Its row count is
+     * that of run_transfer_mean. */
+    "CREATE VIEW request_transfer AS\n"
+    "SELECT transfer.run_id AS run_id, transfer.request AS request, max(landed_ns) - min(posted_ns) AS transfer_ns,\n"
+    "  sum(bytes) AS bytes, sum(writes) AS writes\n"
+    "FROM transfer JOIN request USING (run_id, request)\n"
+    "WHERE outcome = 1 AND warmup = 0 GROUP BY transfer.run_id, transfer.request",
+
+    "CREATE VIEW run_transfer_mean AS\n"
+    "SELECT run_id, 'transfer' AS metric, count(*) AS count, " MEAN_NS(
+        "transfer_ns", "count(*)") " AS mean_ns,\n"
+                                   "  max(transfer_ns) AS max_ns FROM request_transfer GROUP BY run_id",
+
+    "CREATE VIEW run_transfer_percentile AS\n"
+    "SELECT run_id, 'transfer' AS metric, percentile, transfer_ns AS value_ns FROM (\n"
+    "  SELECT run_id, transfer_ns, row_number() OVER (PARTITION BY run_id ORDER BY transfer_ns) AS place,\n"
+    "    count(*) OVER (PARTITION BY run_id) AS n\n"
+    "  FROM request_transfer)\n"
+    "CROSS JOIN reported_percentile WHERE place = (n * percentile + 99) / 100",
+
+    /* Prompt tokens of completed requests, and those of them that the prefiller had cached. */
+    "CREATE VIEW run_prefix AS\n"
+    "SELECT run_id, sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens FROM request\n"
+    "WHERE outcome = 1 AND warmup = 0 GROUP BY run_id",
+
+    NULL,
+};
+
 const struct results_migration results_migrations[] = {
     {version_1},
     {version_2},
+    {version_3},
 };
 const uint32_t results_migration_count = sizeof results_migrations / sizeof *results_migrations;
 

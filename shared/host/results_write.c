@@ -242,7 +242,7 @@ void results_run_abort(struct results *store)
 
 static const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_REQUEST] = "INSERT INTO request VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    [STATEMENT_TRANSFER] = "INSERT INTO transfer VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+    [STATEMENT_TRANSFER] = "INSERT INTO transfer VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
     [STATEMENT_STEP] = "INSERT INTO step VALUES (?,?,?,?,?,?,?,?)",
     [STATEMENT_SAMPLE] = "INSERT INTO sample VALUES (?,?,?,?,?)",
     [STATEMENT_INSTANCE] = "INSERT INTO instance VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
@@ -324,6 +324,7 @@ bool results_add_transfer(struct results *store, const struct transfer_row *row,
     sqlite3_bind_int64(statement, 9, row->posted_ns);
     sqlite3_bind_int64(statement, 10, row->landed_ns);
     sqlite3_bind_int64(statement, 11, row->confirmed_ns);
+    bind_count(statement, 12, row->ticket);
     return results_step_done(store, statement, error);
 }
 

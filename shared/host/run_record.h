@@ -41,14 +41,16 @@ struct request_row {
     uint8_t reason;  /* enum reject_reason or enum fail_reason */
     uint8_t attempts;
     uint8_t preemptions;
-    bool warmup; /* arrived before the warm-up ended: in no statistic */
-    int64_t boundary_ns[BOUNDARY_COUNT]; /* from the start of the run; of a request that did not complete, the boundaries
-                                            it reached, then its end in BOUNDARY_FINISHED */
+    bool warmup;                         /* arrived before the warm-up ended: in no statistic */
+    int64_t boundary_ns[BOUNDARY_COUNT]; /* from the start of the run; of a request that did not complete, the
+                                            boundaries it reached, then its end in BOUNDARY_FINISHED */
 };
 
+/* One post: a request has one a chunk, and one of its tail. */
 struct transfer_row {
     uint32_t request;
     uint32_t epoch;
+    uint64_t ticket; /* the sender's name of the post */
     uint16_t source;
     uint16_t destination;
     uint32_t layers;
@@ -61,7 +63,7 @@ struct transfer_row {
 
 struct step_row {
     uint16_t node;
-    uint32_t steps; /* a repetition is one row */
+    uint32_t steps;            /* a repetition is one row */
     uint32_t decode_sequences; /* over all groups */
     uint64_t prefill_tokens;
     uint64_t decode_context;
@@ -75,7 +77,7 @@ struct instance_summary {
     enum node_role role;
     uint32_t ranks;
     uint64_t requests;
-    int64_t busy_ns;       /* a step in progress */
+    int64_t busy_ns;          /* a step in progress */
     int64_t compute_bound_ns; /* of busy_ns, by what bounded the step */
     int64_t bandwidth_bound_ns;
     int64_t communication_bound_ns;
@@ -91,6 +93,7 @@ struct instance_summary {
     int64_t nic_transmit_busy_ns;
     int64_t nic_receive_busy_ns;
     int64_t nic_op_bound_ns;
+    int64_t posting_busy_ns; /* of the thread that posts the writes of all ranks; not stored */
     uint64_t nic_bytes;
 };
 

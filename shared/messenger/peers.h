@@ -1,7 +1,8 @@
-/* What a messenger knows of the nodes it exchanges KV with: whether they are alive, and the transfer plans to or from them.
+/* What a messenger knows of the nodes it exchanges KV with: whether they are alive, and the transfer plans to or from
+ * them.
  *
- * Plans are made once, at set-up: one per (source group, destination group, replica choice) and per distinct geometry of the
- * other side, so that peers laid out alike share them.
+ * Plans are made once, at set-up: one per (source group, destination group, replica choice) and per distinct geometry
+ * of the other side, so that peers laid out alike share them.
  */
 #ifndef TANDEM_MESSENGER_PEERS_H
 #define TANDEM_MESSENGER_PEERS_H
@@ -35,7 +36,8 @@ struct peers {
     uint32_t choices; /* replica choices of this node as a source */
 };
 
-/* `role`: the role of the peers that KV is exchanged with; this node is the source for decoders, else the destination. */
+/* `role`: the role of the peers that KV is exchanged with; this node is the source for decoders, else the
+ * destination. */
 void peers_make(struct peers *peers, struct arena *arena, const struct node_config *config, enum node_role role);
 
 /* NULL when the node is not a peer. */

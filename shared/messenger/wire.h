@@ -78,8 +78,8 @@ struct message {
     uint64_t geometry_hash;
     int64_t deadline_ns;
     uint32_t incarnation;      /* of the sender */
-    uint32_t peer_incarnation; /* of the addressee, as the sender knows it. But for HELLO, what is meant for a predecessor is
-                                  dropped: a replacement can neither serve nor vouch for it */
+    uint32_t peer_incarnation; /* of the addressee, as the sender knows it. But for HELLO, what is meant for a
+                                  predecessor is dropped: a replacement can neither serve nor vouch for it */
     struct load_report load;
     const unsigned char *block_bytes; /* read with wire_blocks() */
     const unsigned char *page_bytes;  /* read with wire_pages() */
@@ -87,8 +87,8 @@ struct message {
 
 #define WIRE_HEADER_BYTES 128
 
-/* Bytes of the encoded message; `blocks` and `pages` may be NULL when the counts are 0. `buffer` holds `capacity` bytes,
- * and the message must fit (CHECK). */
+/* Bytes of the encoded message; `blocks` and `pages` may be NULL when the counts are 0. `buffer` holds `capacity`
+ * bytes, and the message must fit (CHECK). */
 size_t wire_encode(const struct message *message, const uint64_t *blocks, const uint32_t *pages, unsigned char *buffer,
                    size_t capacity);
 

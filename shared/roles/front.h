@@ -1,7 +1,7 @@
 /* The front: where requests and client aborts enter, where they are routed, and where their ends are known.
  *
- * It chooses a decoder and a prefiller for each request and hands it to the decoder. If that fails for a reason that another
- * attempt may not meet, it routes again, as often as the policy allows.
+ * It chooses a decoder and a prefiller for each request and hands it to the decoder. If that fails for a reason that
+ * another attempt may not meet, it routes again, as often as the policy allows.
  */
 #ifndef TANDEM_ROLES_FRONT_H
 #define TANDEM_ROLES_FRONT_H

@@ -1,6 +1,6 @@
-/* A mixed instance: prefill and decode in the same steps, nothing is transferred. The colocated serving that disaggregation
- * is compared with: decode tokens first, then chunks of prompts up to the token budget; the step that ends a prompt yields
- * the first token.
+/* A mixed instance: prefill and decode in the same steps, nothing is transferred. The colocated serving that
+ * disaggregation is compared with: decode tokens first, then chunks of prompts up to the token budget; the step that
+ * ends a prompt yields the first token.
  */
 #ifndef TANDEM_ROLES_MIXED_H
 #define TANDEM_ROLES_MIXED_H

@@ -25,8 +25,8 @@ uint32_t decode_context(const struct instance *instance, const struct sequence *
     return s->join_context + (uint32_t)(instance->step_counter - s->join_step);
 }
 
-/* Keys of the heap: the step after which a sequence needs attention, and in that step those that finish before those that
- * need pages: what has finished gives pages back, and must not be preempted with nothing left to do. */
+/* Keys of the heap: the step after which a sequence needs attention, and in that step those that finish before those
+ * that need pages: what has finished gives pages back, and must not be preempted with nothing left to do. */
 static uint64_t finish_key(uint64_t step)
 {
     return step << 1;

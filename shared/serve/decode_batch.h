@@ -1,15 +1,17 @@
 /* The decode batch of an instance: who is in it, and what the next step costs.
  *
- * A steady step is O(1) in the batch. Every sequence in the batch takes one token a step, so the sums that a step's cost
- * depends on change by the batch size, and a sequence needs attention only at a step known in advance: when it produces its
- * last token, or when the pages it holds are full. A heap per group keeps those steps; nothing walks the batch.
+ * A steady step is O(1) in the batch. Every sequence in the batch takes one token a step, so the sums that a step's
+ * cost depends on change by the batch size, and a sequence needs attention only at a step known in advance: when it
+ * produces its last token, or when the pages it holds are full. A heap per group keeps those steps; nothing walks the
+ * batch.
  */
 #ifndef TANDEM_SERVE_DECODE_BATCH_H
 #define TANDEM_SERVE_DECODE_BATCH_H
 
 #include "serve/instance.h"
 
-/* Tokens that a sequence about to decode should hold pages for: what it has and its headroom, at most all it can use. */
+/* Tokens that a sequence about to decode should hold pages for: what it has and its headroom, at most all it can
+ * use. */
 uint32_t decode_reserve_tokens(const struct instance *instance, const struct sequence *sequence, uint32_t cached);
 
 /* Moves ready sequences into the batches, in order of readiness, up to batch_max a group. They are in `joined`. */
@@ -28,8 +30,9 @@ void decode_advance(struct instance *instance, uint32_t steps);
 enum decode_due {
     DECODE_NOTHING = 0,
     DECODE_FINISHED = 1,  /* *slot has produced its last token and has left the batch; it still holds its pages */
-    DECODE_PREEMPTED = 2, /* *slot, the youngest of its group's complete sequences, has left the batch (or the line for it)
-                             and must give up its pages so that an older one can go on */
+    /* *slot, the youngest of its group's complete sequences, has left the batch (or the line for it) and must give up
+     * its pages so that an older one can go on. */
+    DECODE_PREEMPTED = 2,
 };
 enum decode_due decode_next_due(struct instance *instance, uint32_t *slot);
 

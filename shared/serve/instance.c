@@ -11,7 +11,9 @@
 static void make_groups(struct instance *instance, struct arena *arena)
 {
     const struct node_config *config = instance->config;
-    uint32_t block_pages = config->scheduler.prefix_cache ? config->prefix_block_tokens / config->geometry.page_tokens : 0;
+    uint32_t block_pages = config->prefix_block_tokens / config->geometry.page_tokens;
+    if (!config->scheduler.prefix_cache)
+        block_pages = 0;
     bool decodes = config->role != ROLE_PREFILL;
     bool prefills = config->role != ROLE_DECODE;
     for (uint32_t g = 0; g < config->group_count; g++) {

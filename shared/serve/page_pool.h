@@ -1,12 +1,12 @@
 /* The KV pages of one attention group, and the index of prefixes cached in them.
  *
- * A page is free, held by live requests, or cached: part of a prefix block that no request holds at the moment. Blocks are
- * shared: each counts its holders (pins) and leaves the pool of evictable blocks while it has any. Allocation is all or
- * nothing: it takes free pages, then evicts unpinned blocks, least recently used first, or takes nothing.
+ * A page is free, held by live requests, or cached: part of a prefix block that no request holds at the moment. Blocks
+ * are shared: each counts its holders (pins) and leaves the pool of evictable blocks while it has any. Allocation is
+ * all or nothing: it takes free pages, then evicts unpinned blocks, least recently used first, or takes nothing.
  *
  * Prefix blocks are named by chained hashes: equal hash means equal tokens in the block and before it. A block is
- * `pages_per_block` pages. When the last holder lets go, blocks enter the eviction order tail first, so that what can be
- * found only through its predecessors goes before them.
+ * `pages_per_block` pages. When the last holder lets go, blocks enter the eviction order tail first, so that what can
+ * be found only through its predecessors goes before them.
  */
 #ifndef TANDEM_SERVE_PAGE_POOL_H
 #define TANDEM_SERVE_PAGE_POOL_H
@@ -56,8 +56,8 @@ static inline uint32_t page_pool_available(const struct page_pool *pool)
 /* Takes `count` pages into `pages`, or nothing and returns false. */
 bool page_pool_take(struct page_pool *pool, uint32_t count, uint32_t *pages);
 
-/* Finds the longest cached prefix of `hashes`, pins its blocks and writes their pages; returns the number of blocks. The
- * caller then holds those pages like any others. */
+/* Finds the longest cached prefix of `hashes`, pins its blocks and writes their pages; returns the number of blocks.
+ * The caller then holds those pages like any others. */
 uint32_t page_pool_match(struct page_pool *pool, const uint64_t *hashes, uint32_t count, uint32_t *pages);
 
 /* As page_pool_match(), but only counts. */
@@ -66,7 +66,8 @@ uint32_t page_pool_peek(const struct page_pool *pool, const uint64_t *hashes, ui
 /* Makes the block whose pages the caller holds findable under `hash`. Does nothing if that hash is known already. */
 void page_pool_publish(struct page_pool *pool, uint64_t hash, const uint32_t *pages);
 
-/* Gives up the caller's hold of `count` pages, given in prompt order: pages of blocks stay cached, others become free. */
+/* Gives up the caller's hold of `count` pages, given in prompt order: pages of blocks stay cached, others become
+ * free. */
 void page_pool_release(struct page_pool *pool, const uint32_t *pages, uint32_t count);
 
 #endif

@@ -1,8 +1,8 @@
 /* The prefill side of an instance: the queue of prompts, and the chunks of the next step.
  *
- * A step holds at most token_budget tokens a group, decode tokens included. Prompts under way go on first, in the order of
- * their admission; then the queue's first by policy is admitted if the pool has pages for the whole of it. Nobody
- * overtakes the first of the queue: a long prompt waits for pages, it does not starve.
+ * A step holds at most token_budget tokens a group, decode tokens included. Prompts under way go on first, in the
+ * order of their admission; then the queue's first by policy is admitted if the pool has pages for the whole of it.
+ * Nobody overtakes the first of the queue: a long prompt waits for pages, it does not starve.
  */
 #ifndef TANDEM_SERVE_PREFILL_BATCH_H
 #define TANDEM_SERVE_PREFILL_BATCH_H
@@ -19,9 +19,9 @@ void prefill_dequeue(struct instance *instance, uint32_t slot);
 typedef void prefill_admitted(void *context, uint32_t slot);
 
 /* Chooses the chunks of the next step: fills chunked[], the prefill sums of step_groups and the changes. `admitted` is
- * called for every sequence that got its pages (state STREAMING, computed = tokens found cached), before its first chunk;
- * it may find that there is nothing to compute. `write_budget`: transfers that may still be posted; each sequence in
- * chunked[] or admitted takes up to two. */
+ * called for every sequence that got its pages (state STREAMING, computed = tokens found cached), before its first
+ * chunk; it may find that there is nothing to compute. `write_budget`: transfers that may still be posted; each
+ * sequence in chunked[] or admitted takes up to two. */
 void prefill_schedule(struct instance *instance, uint32_t write_budget, prefill_admitted *admitted, void *context);
 
 /* The chunk of a sequence is done: moves its progress and takes it off the streaming list when its prompt is complete

@@ -1,7 +1,7 @@
 /* Which member of a pool serves the next request.
  *
- * The router knows what the front knows: what it has sent and what instances have reported since. One router per pool, each
- * with its own counter, so that pools do not disturb one another's turns. Members that are lost are never chosen.
+ * The router knows what the front knows: what it has sent and what instances have reported since. One router per pool,
+ * each with its own counter, so that pools do not disturb one another's turns. Members that are lost are never chosen.
  */
 #ifndef TANDEM_SERVE_ROUTER_H
 #define TANDEM_SERVE_ROUTER_H
@@ -17,14 +17,14 @@ struct router_member {
     const struct peer_config *config;
     bool lost;
     uint32_t incarnation; /* of its last HELLO */
-    uint64_t queued_tokens;   /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens of
-                                 the requests it is serving */
+    uint64_t queued_tokens;   /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens
+                                 of the requests it is serving */
     uint64_t pages_available; /* as last reported */
     uint64_t pages_promised;  /* of requests sent since and not yet reported on */
 };
 
-/* Which members have probably cached a prefix block: a table without deletion in which newer blocks overwrite older ones,
- * a bit a member (of the first 64; a larger pool shares bits). Only for ROUTER_PREFIX_AWARE. */
+/* Which members have probably cached a prefix block: a table without deletion in which newer blocks overwrite older
+ * ones, a bit a member (of the first 64; a larger pool shares bits). Only for ROUTER_PREFIX_AWARE. */
 struct prefix_memory {
     uint64_t *hashes;
     uint64_t *members;

@@ -1,5 +1,5 @@
-/* A binary heap of slots, smallest (key, tie) first, from which any slot can be removed. The order is total because ties
- * are distinct, so equal keys leave in the order the caller numbered them.
+/* A binary heap of slots, smallest (key, tie) first, from which any slot can be removed. The order is total because
+ * ties are distinct, so equal keys leave in the order the caller numbered them.
  */
 #ifndef TANDEM_SERVE_SLOT_HEAP_H
 #define TANDEM_SERVE_SLOT_HEAP_H

@@ -59,8 +59,8 @@ static bool seen_before(struct seen_blocks *seen, uint64_t hash)
     return there;
 }
 
-/* Tokens of a prompt whose blocks have all come before, as if nothing were ever evicted or routed elsewhere. One token is
- * always computed. */
+/* Tokens of a prompt whose blocks have all come before, as if nothing were ever evicted or routed elsewhere. One token
+ * is always computed. */
 static uint32_t cached_at_most(struct seen_blocks *seen, const struct request_spec *spec)
 {
     uint64_t tokens = 0;
@@ -280,8 +280,7 @@ static bool share_a_machine(const struct deployment *deployment)
 }
 
 /* What all NICs of a side carry together, were all of them always busy. */
-static void bound_by_nics(struct candidate *candidate, const struct deployment *deployment,
-                          const struct demand *demand)
+static void bound_by_nics(struct candidate *candidate, const struct deployment *deployment, const struct demand *demand)
 {
     const struct scenario *scenario = candidate->scenario;
     uint64_t token_bytes = 0;
@@ -291,8 +290,8 @@ static void bound_by_nics(struct candidate *candidate, const struct deployment *
         const struct nic *nic = &scenario->pools[deployment->instances[n].pool].hardware.nic;
         side_bytes_per_s[config->role == ROLE_DECODE] += nic->bytes_per_s * deployment->instances[n].ranks;
         if (config->role == ROLE_DECODE)
-            token_bytes = kv_token_rank_bytes(&config->geometry, config->geometry.layers) *
-                          config->geometry.parallelism.tensor;
+            token_bytes =
+                kv_token_rank_bytes(&config->geometry, config->geometry.layers) * config->geometry.parallelism.tensor;
     }
     uint64_t cached_sum = 0;
     for (uint32_t i = 0; i < demand->count; i++)
@@ -318,8 +317,8 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     uint64_t tokens_ns = 0;
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {
-        struct decode_bound best = largest_batch(model, pool, groups, deployment->configs[node].pages_per_group,
-                                                 demand, step_limit_ns(&scenario->targets));
+        struct decode_bound best = largest_batch(model, pool, groups, deployment->configs[node].pages_per_group, demand,
+                                                 step_limit_ns(&scenario->targets));
         candidate->token_ns = best.alone_ns;
         if (best.batch == 0) {
             candidate->likely_micro_per_s = 0;

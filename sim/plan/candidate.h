@@ -2,8 +2,8 @@
  * shardings; and, to compare with, colocated serving on the same machines.
  *
  * Each candidate comes with an upper bound of its rate, computed without simulating from the device model: what its
- * prefillers can compute, what its decoders can produce within the TPOT target and their KV memory, what its NICs can carry.
- * A candidate whose bound cannot beat what another one was shown to serve need not be simulated.
+ * prefillers can compute, what its decoders can produce within the TPOT target and their KV memory, what its NICs can
+ * carry. A candidate whose bound cannot beat what another one was shown to serve need not be simulated.
  */
 #ifndef TANDEM_SIM_PLAN_CANDIDATE_H
 #define TANDEM_SIM_PLAN_CANDIDATE_H
@@ -45,12 +45,12 @@ struct candidate {
     uint32_t machines;
     uint32_t gpus;
     uint64_t usd_micros_per_hour; /* 0: the price of one of its machines is not known */
-    uint64_t cost;       /* what candidates are compared by: dollars where all of a plan have prices, else GPUs */
-    char label[256];     /* "2P3D TP8 / DP8 EP8": unique in a plan, it names the candidate's probes in the store */
-    char sharding[224];  /* "TP8 / DP8 EP8": with the hardware, or the pool, where that tells candidates apart */
-    char refusal[256];   /* why it cannot run; empty: it can */
-    uint64_t prompt_ns;  /* mean device time of one prompt on an instance of the prefill (or mixed) pool */
-    int64_t token_ns;    /* decode step of one sequence a group: no output token comes faster */
+    uint64_t cost;      /* what candidates are compared by: dollars where all of a plan have prices, else GPUs */
+    char label[256];    /* "2P3D TP8 / DP8 EP8": unique in a plan, it names the candidate's probes in the store */
+    char sharding[224]; /* "TP8 / DP8 EP8": with the hardware, or the pool, where that tells candidates apart */
+    char refusal[256];  /* why it cannot run; empty: it can */
+    uint64_t prompt_ns; /* mean device time of one prompt on an instance of the prefill (or mixed) pool */
+    int64_t token_ns;   /* decode step of one sequence a group: no output token comes faster */
     uint64_t bound_micro_per_s;
     enum bound bound_by;         /* which of the bounds is the least */
     uint64_t likely_micro_per_s; /* where a search may begin: the bound, and for mixed instances what both kinds of work
@@ -67,14 +67,14 @@ struct demand {
     uint64_t output_sum;
 };
 
-/* Up to `count` requests of the scenario's load, spread over a trace. False with an error when the load cannot be drawn. */
+/* Up to `count` requests of the scenario's load, spread over a trace. False with an error when the load cannot be
+ * drawn. */
 bool demand_make(struct demand *demand, const struct scenario *scenario, const struct trace_file *recorded,
                  uint32_t count, char *error, size_t error_size);
 void demand_free(struct demand *demand);
 
 /* Fills machines, gpus, price and the bounds of a candidate whose scenario, choice and models are set; sets `refusal`
  * instead when it cannot be deployed. */
-void candidate_assess(struct candidate *candidate, const struct demand *demand,
-                      const struct deployment_sizes *sizes);
+void candidate_assess(struct candidate *candidate, const struct demand *demand, const struct deployment_sizes *sizes);
 
 #endif

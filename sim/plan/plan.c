@@ -53,7 +53,8 @@ static bool run_round(struct round *round)
     return whole;
 }
 
-/* Whether a candidate's first seed came near enough to the best of its kind, this wave included, to deserve the others. */
+/* Whether a candidate's first seed came near enough to the best of its kind, this wave included, to deserve the others.
+ */
 static bool deserves_seeds(const struct plan *plan, const struct plan_candidate *item)
 {
     if (plan->options->exhaustive)
@@ -203,9 +204,9 @@ static bool search_colocated(struct plan *plan)
     if (!plan->scenario->plan.compare_mixed)
         return true;
     const struct plan_candidate *best = best_so_far(plan, result->count);
-    uint32_t machines = best != NULL                            ? best->candidate.machines
+    uint32_t machines = best != NULL                         ? best->candidate.machines
                         : plan->scenario->plan.nodes_max > 0 ? plan->scenario->plan.nodes_max
-                                                                : 1;
+                                                             : 1;
     uint32_t first = result->count;
     plan_enumerate_colocated(plan, machines);
     qsort(result->items + first, result->count - first, sizeof *result->items, by_promise);
@@ -238,9 +239,10 @@ static int by_worth(const void *left, const void *right)
 static bool check_scenario(const struct scenario *scenario, char *error, size_t error_size)
 {
     if (scenario->load.arrivals == ARRIVAL_CLOSED) {
-        snprintf(error, error_size,
-                 "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "
-                 "a closed loop");
+        snprintf(
+            error, error_size,
+            "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "
+            "a closed loop");
         return false;
     }
     if (scenario->targets.count == 0 && scenario->targets.attainment_permille == 0) {
@@ -290,8 +292,9 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
             plan_recommend(plan);
             status = plan->failure;
         } else {
-            snprintf(error, error_size, "plan needs a pool with role \"prefill\" and one with role \"decode\" whose "
-                                        "counts fit plan.nodes");
+            snprintf(error, error_size,
+                     "plan needs a pool with role \"prefill\" and one with role \"decode\" whose "
+                     "counts fit plan.nodes");
         }
         CHECK(pthread_mutex_destroy(&plan->lock) == 0);
     }

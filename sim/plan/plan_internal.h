@@ -47,15 +47,16 @@ bool plan_better(uint64_t rate_a, const struct candidate *a, uint64_t rate_b, co
 /* plan.c. Of two that do what is wanted: the cheaper one where a rate is to be served, else the better one. */
 bool plan_preferred(const struct plan *plan, const struct plan_candidate *item, const struct plan_candidate *other);
 
-/* search.c: one (candidate, seed). The first seed also takes the light and the overload probe; the others start from what
- * it found. */
+/* search.c: one (candidate, seed). The first seed also takes the light and the overload probe; the others start from
+ * what it found. */
 void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t seed_index);
 /* Runs or finds one probe. False when it failed; the plan's failure is set then. */
 bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t rate_micro_per_s, uint64_t seed,
                 uint32_t requests, bool early, struct probe *probe);
 
 /* verdict.c */
-uint64_t plan_student_t_milli(uint32_t n); /* two-sided 95 % point with n - 1 degrees of freedom, 2 <= n, in thousandths */
+uint64_t
+plan_student_t_milli(uint32_t n); /* two-sided 95 % point with n - 1 degrees of freedom, 2 <= n, in thousandths */
 void plan_sum_up_rate(struct plan_candidate *item); /* mean and interval from the first item->seeds seeds */
 void plan_conclude(struct plan *plan, struct plan_candidate *item);
 void plan_frontier(struct plan *plan);

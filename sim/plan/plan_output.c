@@ -147,8 +147,9 @@ static void print_short_probes(const struct scenario *scenario, const struct pla
     for (uint32_t i = 0; i < result->count; i++)
         above += result->items[i].searched && result->items[i].saturation_permille > 1050;
     if (above > 0)
-        fprintf(file, "%" PRIu32 " of the rates lie above what their candidates complete under overload: probes of %" PRIu32
-                      " requests end before their queues do. More plan.requests would lower them.\n",
+        fprintf(file,
+                "%" PRIu32 " of the rates lie above what their candidates complete under overload: probes of %" PRIu32
+                " requests end before their queues do. More plan.requests would lower them.\n",
                 above, scenario->plan.requests);
 }
 
@@ -175,11 +176,13 @@ void plan_print(const struct scenario *scenario, const struct plan_result *resul
     }
     FILE *file = output->file;
     bool markdown = output->format == OUTPUT_MARKDOWN;
-    fprintf(file, "%s%s\n\n", markdown ? "## " : "", scenario->question[0] != '\0' ? scenario->question : scenario->name);
+    fprintf(file, "%s%s\n\n", markdown ? "## " : "",
+            scenario->question[0] != '\0' ? scenario->question : scenario->name);
     print_targets(scenario, file);
-    fprintf(file, "Rates are means over %" PRIu32 " seeds with their 95 %% interval; a candidate far "
-                  "behind the best has one seed and no interval. Latencies are those at the rate of the least favourable "
-                  "seed, at the target's percentile.\n\n",
+    fprintf(file,
+            "Rates are means over %" PRIu32 " seeds with their 95 %% interval; a candidate far "
+            "behind the best has one seed and no interval. Latencies are those at the rate of the least favourable "
+            "seed, at the target's percentile.\n\n",
             scenario->plan.seeds);
     print_candidates(scenario, result, false, output);
     fprintf(file, "\n");
@@ -261,7 +264,7 @@ static json_t *left_out_json(const struct plan_result *result)
         json_object_set_new(json, "bound_per_s", refused ? json_null() : micro(candidate->bound_micro_per_s));
         json_object_set_new(json, "bound_by", json_string(bound_name(candidate->bound_by)));
         json_object_set_new(json, "why",
-                            json_string(refused                              ? candidate->refusal
+                            json_string(refused                             ? candidate->refusal
                                         : candidate->bound_micro_per_s == 0 ? "meets the targets at no rate"
                                                                             : "its bound does not reach the best"));
         json_array_append_new(array, json);
@@ -278,8 +281,7 @@ static json_t *frontier_json(const struct plan_result *result)
         json_object_set_new(json, "kind", json_string(point->mixed ? "colocated" : "disaggregated"));
         json_object_set_new(json, "candidate", json_string(point->label));
         json_object_set_new(json, "rate_per_s", micro(point->rate_micro_per_s));
-        json_object_set_new(json, "tokens_per_s_per_user",
-                            json_fixed((int64_t)point->tokens_per_s_per_user_milli, 3));
+        json_object_set_new(json, "tokens_per_s_per_user", json_fixed((int64_t)point->tokens_per_s_per_user_milli, 3));
         json_object_set_new(json, "tokens_per_s_per_gpu", json_fixed((int64_t)point->tokens_per_s_per_gpu_milli, 3));
         json_array_append_new(array, json);
     }

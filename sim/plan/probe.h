@@ -1,5 +1,5 @@
-/* One probe: a candidate at one rate under one seed, and what of it the search and the verdict need. A probe is a function of
- * (scenario, build, candidate, rate, seed); it is stored so, and never run twice.
+/* One probe: a candidate at one rate under one seed, and what of it the search and the verdict need. A probe is a
+ * function of (scenario, build, candidate, rate, seed); it is stored so, and never run twice.
  */
 #ifndef TANDEM_SIM_PLAN_PROBE_H
 #define TANDEM_SIM_PLAN_PROBE_H
@@ -30,7 +30,8 @@ struct probe {
     int64_t ttft_ns[PROBE_PERCENTILES];
     int64_t tpot_ns[PROBE_PERCENTILES];
     int64_t span_ns[SPAN_COUNT]; /* means */
-    uint64_t completed_micro_per_s; /* between a tenth and nine tenths of the completions, where nothing ramps or drains */
+    uint64_t
+        completed_micro_per_s; /* between a tenth and nine tenths of the completions, where nothing ramps or drains */
     uint64_t output_tokens_per_s;
     int64_t page_wait_ns; /* mean a request */
     int64_t handoff_wait_ns;
@@ -42,8 +43,8 @@ struct probe {
     uint32_t decode_bandwidth;
     uint32_t decode_communication;
     uint32_t decode_overhead;
-    uint32_t nic_busy;     /* of the busiest NIC */
-    uint32_t nic_op_bound; /* of that NIC's busy time */
+    uint32_t nic_busy;     /* of the busiest NIC, or posting thread */
+    uint32_t nic_op_bound; /* of that time: spent on writes rather than on bytes */
     uint32_t kv_peak;
 };
 
@@ -53,10 +54,10 @@ struct probe_input {
     const struct run_models *models;
     const struct trace_file *recorded; /* NULL unless the load is a trace */
     uint64_t rate_micro_per_s;
-    uint64_t seed;      /* 1, 2, ...: also which slice of a trace is played */
-    uint32_t seeds;     /* of the search: slices are spread over the trace */
-    uint32_t requests;  /* to play; a trace has as many at most */
-    bool stop_early;    /* give up when too many requests have missed a target */
+    uint64_t seed;     /* 1, 2, ...: also which slice of a trace is played */
+    uint32_t seeds;    /* of the search: slices are spread over the trace */
+    uint32_t requests; /* to play; a trace has as many at most */
+    bool stop_early;   /* give up when too many requests have missed a target */
 };
 
 /* The rows of a trace that lie in the window of its load. */
@@ -67,8 +68,8 @@ struct trace_rows {
 struct trace_rows probe_trace_rows(const struct load *load, const struct trace_file *recorded);
 
 /* The load that a probe plays: the scenario's own at the wanted rate, over the wanted number of requests, of which the
- * first tenth of the time warms up. A trace is cut to the seed's slice of it, and it is the slice's own mean rate that is
- * scaled. */
+ * first tenth of the time warms up. A trace is cut to the seed's slice of it, and it is the slice's own mean rate that
+ * is scaled. */
 struct load probe_load(const struct probe_input *input);
 
 /* Runs it. False with a sentence in `error` when the run itself failed (refused, no progress, a broken invariant). */

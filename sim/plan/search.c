@@ -1,7 +1,7 @@
 /* The search for the highest rate that meets the targets: one candidate under one seed.
  *
- * The bracket starts at a share of the candidate's bound and moves by fifths until one end passes and the other fails; then
- * it is halved until its ends are within three per cent. Later seeds start where the first one ended and move by
+ * The bracket starts at a share of the candidate's bound and moves by fifths until one end passes and the other fails;
+ * then it is halved until its ends are within three per cent. Later seeds start where the first one ended and move by
  * twentieths. Rates are integers and each step is a function of the bracket
  * alone, so a repeated search asks for the same probes and finds them in the store.
  */
@@ -82,7 +82,7 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
 }
 
 struct bracket {
-    uint64_t low; /* passed; 0: nothing has */
+    uint64_t low;  /* passed; 0: nothing has */
     uint64_t high; /* failed; 0: nothing has */
 };
 
@@ -100,9 +100,8 @@ static uint64_t next_rate(const struct bracket *bracket, const struct reach *rea
     if (bracket->low == 0 && bracket->high == 0)
         return reach->start;
     if (bracket->high == 0)
-        return bracket->low >= reach->ceiling
-                   ? 0
-                   : min_u64(reach->ceiling, bracket->low + bracket->low / reach->part + 1);
+        return bracket->low >= reach->ceiling ? 0
+                                              : min_u64(reach->ceiling, bracket->low + bracket->low / reach->part + 1);
     if (bracket->low == 0) {
         uint64_t rate = bracket->high - bracket->high / reach->part;
         return rate < reach->floor || rate == bracket->high ? 0 : rate;
@@ -137,9 +136,8 @@ void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t s
     struct bracket bracket = {0, 0};
     struct probe probe;
     uint64_t rate;
-    if (seed_index == 0 &&
-        !plan_probe(plan, candidate, max_u64(1, start / 20), seed, min_u32(LIGHT_REQUESTS, requests), false,
-                    &item->light))
+    if (seed_index == 0 && !plan_probe(plan, candidate, max_u64(1, start / 20), seed, min_u32(LIGHT_REQUESTS, requests),
+                                       false, &item->light))
         return;
     while ((rate = next_rate(&bracket, &reach)) != 0) {
         if (!plan_probe(plan, candidate, rate, seed, requests, true, &probe))
@@ -153,8 +151,8 @@ void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t s
         }
     }
     uint32_t overloading = max_u32(requests / 4, min_u32(OVERLOAD_REQUESTS_MIN, requests));
-    if (seed_index == 0 && !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, overloading, false,
-                                       &item->overload))
+    if (seed_index == 0 &&
+        !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, overloading, false, &item->overload))
         return;
     item->seed_micro_per_s[seed_index] = bracket.low;
     item->seed_done[seed_index] = true;

@@ -1,5 +1,5 @@
-/* The space a scenario spans: every pair of a prefill and a decode pool, every sharding each offers, every pair of counts in
- * their ranges that the budget of machines allows; and the colocated variants.
+/* The space a scenario spans: every pair of a prefill and a decode pool, every sharding each offers, every pair of
+ * counts in their ranges that the budget of machines allows; and the colocated variants.
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Token budgets of the colocated variants. A small one protects decoding from prompts, a large one feeds the prompts; what
- * is best depends on the targets, so both ends are tried. */
+/* Token budgets of the colocated variants. A small one protects decoding from prompts, a large one feeds the prompts;
+ * what is best depends on the targets, so both ends are tried. */
 static const uint32_t mixed_budgets[] = {512, 2048, 8192};
 
 static struct plan_candidate *add(struct plan *plan)
@@ -36,8 +36,8 @@ static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t 
     return *model;
 }
 
-/* "TP8"; "TP8 on H100" where pools are on different GPUs; "TP8 in spare" where several pools have the role: they may differ
- * in anything, so only the pool's name tells their candidates apart. */
+/* "TP8"; "TP8 on H100" where pools are on different GPUs; "TP8 in spare" where several pools have the role: they may
+ * differ in anything, so only the pool's name tells their candidates apart. */
 static void side_text(const struct plan *plan, uint32_t pool, uint32_t sharding, char *text, size_t size)
 {
     const struct scenario *scenario = plan->scenario;
@@ -80,8 +80,8 @@ static void set_model(struct plan *plan, struct candidate *candidate, uint32_t p
         snprintf(candidate->refusal, sizeof candidate->refusal, "%s", plan->model_errors[pool][sharding]);
 }
 
-/* Machines that two pools take at the least: instances that are smaller than a machine share one, also across pools on one
- * hardware. A deployment may need more, where instances do not fill machines evenly. */
+/* Machines that two pools take at the least: instances that are smaller than a machine share one, also across pools on
+ * one hardware. A deployment may need more, where instances do not fill machines evenly. */
 static uint32_t machines_of(const struct pool *p, uint32_t p_gpus, const struct pool *d, uint32_t d_gpus)
 {
     if (strcmp(p->hardware.name, d->hardware.name) == 0)
@@ -199,8 +199,7 @@ static void add_mixed(struct plan *plan, uint32_t pool, uint32_t sharding, uint3
     candidate->models.pool_count = 1;
     set_model(plan, candidate, pool, sharding, 0);
     side_text(plan, pool, sharding, candidate->sharding, sizeof candidate->sharding);
-    snprintf(candidate->label, sizeof candidate->label, "%u x mixed %s, budget %u", count, candidate->sharding,
-             budget);
+    snprintf(candidate->label, sizeof candidate->label, "%u x mixed %s, budget %u", count, candidate->sharding, budget);
     assess(plan, candidate);
 }
 

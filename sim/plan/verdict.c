@@ -1,5 +1,5 @@
-/* What the probes of a candidate say: its rate and how sure that is, what binds it, what it costs; the frontier; and the
- * recommendation.
+/* What the probes of a candidate say: its rate and how sure that is, what binds it, what it costs; the frontier; and
+ * the recommendation.
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
@@ -51,8 +51,8 @@ void plan_sum_up_rate(struct plan_candidate *item)
 
 /* ---- What binds -------------------------------------------------------------------------------------------------- */
 
-/* Permille. A side is saturated when its busiest instance or NIC hardly ever rests; the run's ramp and drain keep even the
- * busiest below 1000. */
+/* Permille. A side is saturated when its busiest instance or NIC hardly ever rests; the run's ramp and drain keep even
+ * the busiest below 1000. */
 #define SATURATED_PERMILLE 850
 
 /* The target that is violated most: by the share of requests that missed it over the share that may; of token gaps, by
@@ -66,7 +66,8 @@ static enum target_metric worst_target(const struct targets *targets, const stru
         uint64_t may_miss = max_u64(1, probe->counted * (1000 - target->percentile_permille));
         uint64_t excess = mul_div_floor_u64(probe->missed[t], 1000000, may_miss);
         if (target->metric == TARGET_ITL)
-            excess = max_u64(excess, mul_div_floor_u64((uint64_t)probe->target_ns[t], 1000, (uint64_t)target->limit_ns));
+            excess =
+                max_u64(excess, mul_div_floor_u64((uint64_t)probe->target_ns[t], 1000, (uint64_t)target->limit_ns));
         if (excess > worst) {
             worst = excess;
             metric = target->metric;
@@ -104,8 +105,8 @@ static uint64_t prompt_share(const struct look *look)
     return min_u64(1000, (uint64_t)(prompts_ns_per_s * 1000 * 1000 / (uint64_t)NS_PER_S / probe->decode_busy));
 }
 
-/* Whether prompts stretch the steps of a mixed instance more than the growing batch does: with a share s of the time spent
- * on prompts they take 1 / (1 - s) of the growth of TPOT since nothing else was there, and the batch the rest. */
+/* Whether prompts stretch the steps of a mixed instance more than the growing batch does: with a share s of the time
+ * spent on prompts they take 1 / (1 - s) of the growth of TPOT since nothing else was there, and the batch the rest. */
 static bool prompts_interfere(const struct look *look)
 {
     uint64_t left = 1000 - prompt_share(look);
@@ -153,8 +154,9 @@ static enum bound prefill_bound(const struct look *look)
     return BOUND_PREFILL_COMPUTE;
 }
 
-/* Requests that wait at the decoder for pages or a hand-off slot. Either is held from the request for prefill to the last
- * byte: where prefillers or NICs are saturated, they are what keeps it, and more pages or slots would only move the queue. */
+/* Requests that wait at the decoder for pages or a hand-off slot. Either is held from the request for prefill to the
+ * last byte: where prefillers or NICs are saturated, they are what keeps it, and more pages or slots would only move
+ * the queue. */
 static enum bound admission_bound(const struct look *look)
 {
     if (look->candidate->mixed)
@@ -166,8 +168,8 @@ static enum bound admission_bound(const struct look *look)
     return look->probe->handoff_wait_ns > look->probe->page_wait_ns ? BOUND_HANDOFFS : BOUND_KV_CAPACITY;
 }
 
-/* Requests that are ready and not decoded: a step, or several launched at once, has to end; what is longer than two waits
- * for a place in the batch. */
+/* Requests that are ready and not decoded: a step, or several launched at once, has to end; what is longer than two
+ * waits for a place in the batch. */
 static enum bound ready_bound(const struct look *look)
 {
     int64_t wait_ns = look->probe->span_ns[BOUNDARY_READY];
@@ -343,8 +345,8 @@ static void pick(struct plan *plan)
     }
 }
 
-/* The rival between which and the best one these runs do not decide: its interval reaches the best one's; or, where a rate
- * is to be served for the least money, it is cheaper and its interval reaches that rate. */
+/* The rival between which and the best one these runs do not decide: its interval reaches the best one's; or, where a
+ * rate is to be served for the least money, it is cheaper and its interval reaches that rate. */
 static const struct plan_candidate *rival(const struct plan *plan)
 {
     const struct plan_result *result = plan->result;
@@ -355,9 +357,10 @@ static const struct plan_candidate *rival(const struct plan *plan)
         const struct plan_candidate *item = &result->items[i];
         if (i == result->best || item->candidate.mixed || !item->reachable)
             continue;
-        bool decided = serve ? item->candidate.cost >= best->candidate.cost || !serves(plan, item->rate_high_micro_per_s)
-                             : plan_better(best->rate_low_micro_per_s, &best->candidate, item->rate_high_micro_per_s,
-                                           &item->candidate);
+        bool decided = serve
+                           ? item->candidate.cost >= best->candidate.cost || !serves(plan, item->rate_high_micro_per_s)
+                           : plan_better(best->rate_low_micro_per_s, &best->candidate, item->rate_high_micro_per_s,
+                                         &item->candidate);
         if (!decided && (closest == NULL || plan_preferred(plan, item, closest)))
             closest = item;
     }
@@ -386,7 +389,7 @@ static void explain(const struct plan *plan)
              best->candidate.label, per_s(best->rate_micro_per_s), per_s(best->rate_low_micro_per_s),
              per_s(best->rate_high_micro_per_s), per_s(best->rate_micro_per_s) / best->candidate.gpus,
              best->candidate.gpus, bound_name(best->bound_by),
-             best->capped ? " (the targets are lax: they were still met at all that it can carry)" : "");
+             best->capped ? " (its probes ended before their queues reached the targets)" : "");
     if (plan->scenario->plan.goal == PLAN_SERVE_RATE) {
         snprintf(sentence, sizeof sentence, " It is the cheapest that serves %.2f/s.",
                  per_s(plan->scenario->plan.rate_micro_per_s));
@@ -406,9 +409,10 @@ static void explain(const struct plan *plan)
     }
     const struct plan_candidate *close = rival(plan);
     if (close != NULL) {
-        snprintf(sentence, sizeof sentence,
-                 " %s (%.2f to %.2f/s) lies within the error of these runs: more seeds, or a measurement, would decide.",
-                 close->candidate.label, per_s(close->rate_low_micro_per_s), per_s(close->rate_high_micro_per_s));
+        snprintf(
+            sentence, sizeof sentence,
+            " %s (%.2f to %.2f/s) lies within the error of these runs: more seeds, or a measurement, would decide.",
+            close->candidate.label, per_s(close->rate_low_micro_per_s), per_s(close->rate_high_micro_per_s));
         append(result->why, sizeof result->why, sentence);
     }
 }
@@ -470,12 +474,13 @@ static void explain_none(const struct plan *plan)
     } else if (closest == NULL) {
         explain_none_searched(plan);
     } else if (closest->reachable) {
-        snprintf(result->why, sizeof result->why,
-                 "No candidate serves %.2f requests/s: the most is %.2f/s (%.2f to %.2f) by %s, bound by %s. Allow more "
-                 "instances.",
-                 per_s(plan->scenario->plan.rate_micro_per_s), per_s(closest->rate_micro_per_s),
-                 per_s(closest->rate_low_micro_per_s), per_s(closest->rate_high_micro_per_s),
-                 closest->candidate.label, bound_name(closest->bound_by));
+        snprintf(
+            result->why, sizeof result->why,
+            "No candidate serves %.2f requests/s: the most is %.2f/s (%.2f to %.2f) by %s, bound by %s. Allow more "
+            "instances.",
+            per_s(plan->scenario->plan.rate_micro_per_s), per_s(closest->rate_micro_per_s),
+            per_s(closest->rate_low_micro_per_s), per_s(closest->rate_high_micro_per_s), closest->candidate.label,
+            bound_name(closest->bound_by));
     } else {
         snprintf(result->why, sizeof result->why,
                  "No candidate meets the targets at any rate. Unloaded, %s has TTFT p95 %.0f ms and TPOT p95 %.1f ms; "

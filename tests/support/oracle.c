@@ -50,7 +50,7 @@ struct oracle {
         uint32_t immediate;
     } armed[WRITES_MAX];
     uint32_t armed_count;
-    uint32_t deaths[NODES_MAX];
+    uint32_t incarnation[NODES_MAX]; /* UINT32_MAX while it is dead */
 };
 
 struct oracle *oracle_make(const char *label)
@@ -139,7 +139,8 @@ void oracle_send(struct oracle *oracle, uint32_t node, uint32_t destination, con
         wire_pages(&m, pages);
         assert_no_write_into(oracle, node, m.group, m.request, m.epoch, pages, m.page_count); /* 1, 2 */
     }
-    if ((m.kind == MESSAGE_QUIESCED || m.kind == MESSAGE_NACK) && m.peer_incarnation == oracle->deaths[destination]) {
+    bool current = m.peer_incarnation == oracle->incarnation[destination];
+    if (current && (m.kind == MESSAGE_QUIESCED || m.kind == MESSAGE_NACK)) {
         for (uint32_t i = 0; i < oracle->used; i++) {
             const struct open_write *write = &oracle->writes[i];
             if (write->open && write->source == node && write->destination == destination && write->epoch == m.epoch)
@@ -174,7 +175,7 @@ void oracle_post(struct oracle *oracle, uint32_t node, const struct paged_write 
     struct open_write *open = &oracle->writes[index];
     *open = (struct open_write){
         .open = true,
-        .landing = write->destination_incarnation == oracle->deaths[write->destination],
+        .landing = write->destination_incarnation == oracle->incarnation[write->destination],
         .source = node,
         .ticket = write->ticket,
         .destination = write->destination,
@@ -222,6 +223,8 @@ void oracle_launch(struct oracle *oracle, uint32_t node, uint32_t page_tokens, c
 
 void oracle_event(struct oracle *oracle, uint32_t node, const struct event *event)
 {
+    if (event->kind == EVENT_START)
+        oracle->incarnation[node] = (uint32_t)event->count;
     for (uint32_t i = 0; i < oracle->used; i++) {
         struct open_write *write = &oracle->writes[i];
         if (event->kind == EVENT_WRITE_DONE && write->open && write->source == node && write->ticket == event->id)
@@ -236,7 +239,7 @@ void oracle_event(struct oracle *oracle, uint32_t node, const struct event *even
 
 void oracle_died(struct oracle *oracle, uint32_t node)
 {
-    oracle->deaths[node]++;
+    oracle->incarnation[node] = UINT32_MAX;
     for (uint32_t i = 0; i < oracle->used; i++) {
         struct open_write *write = &oracle->writes[i];
         if (write->source == node)

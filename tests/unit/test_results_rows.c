@@ -358,6 +358,47 @@ static void recordings_are_kept_where_asked_for(void **state)
     fixture_remove(path);
 }
 
+/* Chunks of one attempt are rows of their own; what is told is from the first post to the last byte. */
+static void a_transfer_has_a_row_a_chunk(void **state)
+{
+    (void)state;
+    char *path = fixture_path();
+    struct results *store = fixture_open(path, RESULTS_WRITE);
+    struct user_error error = {.set = false};
+    struct results_begin begin = fixture_begin(store, 1);
+    struct run_summary summary = fixture_summary(1, 50);
+    uint64_t *itl = fixture_itl();
+    begin.record = RECORD_TRANSFERS;
+    int64_t run = results_run_begin(store, &begin, &error);
+    uint64_t measured = 0;
+    for (uint32_t k = 0; k < 50; k++) {
+        struct request_row request = fixture_request(1, k);
+        request.cached_tokens = request.prompt_tokens / 4;
+        assert_true(results_add_request(store, &request, &error));
+        measured += request.outcome == OUTCOME_COMPLETED && !request.warmup;
+        struct transfer_row chunk = {.request = k, .epoch = 9, .bytes = 100, .posted_ns = 1000, .landed_ns = 3000};
+        assert_true(results_add_transfer(store, &chunk, &error));
+        chunk.ticket = 1; /* posted at the same instant */
+        assert_true(results_add_transfer(store, &chunk, &error));
+        chunk.ticket = 0; /* free again */
+        chunk.posted_ns = 4000;
+        chunk.landed_ns = 8000 + (int64_t)k;
+        assert_true(results_add_transfer(store, &chunk, &error));
+    }
+    assert_true(results_run_commit(store, &summary, 0, NULL, 0, itl, &error));
+    assert_int_equal(count_rows(store, "transfer"), 150);
+    struct run_report report;
+    assert_true(results_run_read(store, run, &report, &error));
+    assert_int_equal(report.transfer.count, measured);
+    assert_in_range(report.transfer.p50_ns, 7000, 7049);
+    assert_in_range(report.transfer.max_ns, report.transfer.p99_ns, 7049);
+    assert_in_range(run_report_cached_permille(&report), 240, 250);
+    run_report_free(&report);
+    free(itl);
+    fixture_close(store);
+    fixture_remove(path);
+}
+
 static void unreached_boundaries_are_null(void **state)
 {
     (void)state;
@@ -501,6 +542,7 @@ int main(void)
         cmocka_unit_test(goodput_counts_what_the_scenario_asks),
         cmocka_unit_test(a_repetition_is_a_check),
         cmocka_unit_test(recordings_are_kept_where_asked_for),
+        cmocka_unit_test(a_transfer_has_a_row_a_chunk),
         cmocka_unit_test(unreached_boundaries_are_null),
         cmocka_unit_test(a_completed_request_out_of_order_is_a_bug),
         cmocka_unit_test(runs_are_found_by_what_people_call_them),

@@ -233,6 +233,24 @@ static void every_old_version_is_brought_up_to_date(void **state)
     }
 }
 
+static void transfers_of_version_2_are_kept(void **state)
+{
+    (void)state;
+    char *path = fixture_path();
+    struct user_error error = {.set = false};
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_true(results_schema_apply(db, path, results_migrations, 2, &error));
+    assert_int_equal(sqlite3_exec(db, "INSERT INTO transfer VALUES (1,2,3,4,5,6,7,8,9,10,11)", NULL, NULL, NULL),
+                     SQLITE_OK);
+    assert_true(results_schema_apply(db, path, results_migrations, results_migration_count, &error));
+    sqlite3_close(db);
+    assert_int_equal(ask(path, "SELECT count(*) FROM transfer WHERE request = 2 AND epoch = 3 AND layers = 6 AND"
+                               " bytes = 7 AND posted_ns = 9 AND confirmed_ns = 11 AND ticket = 0"),
+                     1);
+    fixture_remove(path);
+}
+
 /* ---- Two at once ------------------------------------------------------------------------------------------------ */
 
 static void a_second_writer_is_told_who_writes(void **state)
@@ -321,6 +339,7 @@ int main(void)
         cmocka_unit_test(a_damaged_file_is_reported),
         cmocka_unit_test(migrations_are_applied_from_where_the_file_is),
         cmocka_unit_test(every_old_version_is_brought_up_to_date),
+        cmocka_unit_test(transfers_of_version_2_are_kept),
         cmocka_unit_test(a_second_writer_is_told_who_writes),
         cmocka_unit_test(a_run_in_progress_is_not_seen),
         cmocka_unit_test(seeds_beyond_the_column_are_refused),

@@ -260,6 +260,24 @@ static void a_closed_loop_keeps_its_clients_busy(void **state)
     free(scenario);
 }
 
+/* One prompt of one chunk at a time: its pages, given back before the step ends, are the peak. */
+static void the_peak_of_pages_is_that_of_a_prompt(void **state)
+{
+    (void)state;
+    struct scenario *scenario = malloc(sizeof *scenario);
+    scenario_llama_70b(scenario, 1, 1, 1, 20);
+    scenario->load.arrivals = ARRIVAL_CLOSED;
+    scenario->load.concurrency = 1;
+    scenario->load.prompt.low = scenario->load.prompt.high = 1000;
+    struct run_result result = run(scenario, 2, NULL);
+    assert_int_equal(result.status, RUN_COMPLETE);
+    uint32_t page = scenario->pools[0].page_tokens;
+    assert_int_equal(result.instances[0].pages_held_peak, ceil_div_u32(999, page));
+    assert_true(result.instances[1].pages_held_peak >= ceil_div_u32(1000, page));
+    run_result_free(&result);
+    free(scenario);
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
@@ -313,6 +331,7 @@ int main(void)
         cmocka_unit_test(rows_stream_and_stop),
         cmocka_unit_test(the_warm_up_does_not_count),
         cmocka_unit_test(a_closed_loop_keeps_its_clients_busy),
+        cmocka_unit_test(the_peak_of_pages_is_that_of_a_prompt),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_dead_lock_is_diagnosed),
     };
