@@ -128,8 +128,8 @@ static bool all_wait(uint32_t from, uint32_t to, enum wait wait)
     return true;
 }
 
-/* A warp goes on by itself while it only shuffles; the block goes on when every warp is at a barrier. A thread that skips a
- * barrier or a shuffle which others wait at is a bug of the kernel, and would hang a GPU. */
+/* A warp goes on by itself while it only shuffles; the block goes on when every warp is at a barrier. A thread that
+ * skips a barrier or a shuffle which others wait at is a bug of the kernel, and would hang a GPU. */
 static void run_block(void)
 {
     uint32_t n = emulated.threads;

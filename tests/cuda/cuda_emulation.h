@@ -1,9 +1,10 @@
-/* Runs the sources of CUDA kernels on the CPU, compiled as C: a block's threads are coroutines that switch at barriers and
- * shuffles, blocks run one after another, device memory is the host's. Include this before the .cu files. What it finds are
- * errors of indices, barriers and arithmetic; not races between blocks.
+/* Runs the sources of CUDA kernels on the CPU, compiled as C: a block's threads are coroutines that switch at barriers
+ * and shuffles, blocks run one after another, device memory is the host's. Include this before the .cu files. What it
+ * finds are errors of indices, barriers and arithmetic; not races between blocks.
  *
- * Beside it stand the calls of the CUDA runtime, of the driver and of cuBLAS that the device makes (cuda_emulation_runtime.c):
- * work is done when it is queued, or recorded while a stream is captured and done when the graph is launched.
+ * Beside it stand the calls of the CUDA runtime, of the driver and of cuBLAS that the device makes
+ * (cuda_emulation_runtime.c): work is done when it is queued, or recorded while a stream is captured and done when the
+ * graph is launched.
  */
 #ifndef TANDEM_TESTS_CUDA_CUDA_EMULATION_H
 #define TANDEM_TESTS_CUDA_CUDA_EMULATION_H
@@ -31,7 +32,8 @@ struct emulated_grid {
 /* Calls body(arguments) as every thread of every block. */
 void emulated_run(void (*body)(const void *arguments), const void *arguments, struct emulated_grid grid);
 /* Queues that; the arguments are copied. */
-void emulated_launch(void (*body)(const void *arguments), const void *arguments, size_t size, struct emulated_grid grid);
+void emulated_launch(void (*body)(const void *arguments), const void *arguments, size_t size,
+                     struct emulated_grid grid);
 extern _Atomic uint64_t emulated_graph_launches;
 void emulated_barrier(void);
 uint32_t emulated_shuffle_xor(uint32_t bits, uint32_t mask);

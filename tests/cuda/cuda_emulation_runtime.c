@@ -395,10 +395,11 @@ static CUresult set_access(CUdeviceptr address, size_t size, const CUmemAccessDe
     if (count != 1 || access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         return CUDA_ERROR_INVALID_VALUE;
     return mprotect((void *)(uintptr_t)address, size, PROT_READ | PROT_WRITE) == 0 ? CUDA_SUCCESS
-                                                                                  : CUDA_ERROR_INVALID_VALUE;
+                                                                                   : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult granularity(size_t *bytes, const CUmemAllocationProp *properties, CUmemAllocationGranularity_flags option)
+static CUresult granularity(size_t *bytes, const CUmemAllocationProp *properties,
+                            CUmemAllocationGranularity_flags option)
 {
     (void)properties;
     (void)option;
@@ -487,12 +488,11 @@ static const char *blas_status_string(cublasStatus_t status)
 }
 
 static cublasStatus_t blas_gemm_batched(cublasHandle_t handle, cublasOperation_t operation_a,
-                                          cublasOperation_t operation_b, int m, int n, int k, const void *alpha,
-                                          const void *a, cudaDataType type_a, int stride_a, long long next_a,
-                                          const void *b, cudaDataType type_b, int stride_b, long long next_b,
-                                          const void *beta, void *c, cudaDataType type_c, int stride_c,
-                                          long long next_c, int count, cublasComputeType_t compute,
-                                          cublasGemmAlgo_t algorithm)
+                                        cublasOperation_t operation_b, int m, int n, int k, const void *alpha,
+                                        const void *a, cudaDataType type_a, int stride_a, long long next_a,
+                                        const void *b, cudaDataType type_b, int stride_b, long long next_b,
+                                        const void *beta, void *c, cudaDataType type_c, int stride_c, long long next_c,
+                                        int count, cublasComputeType_t compute, cublasGemmAlgo_t algorithm)
 {
     (void)handle;
     (void)algorithm;
@@ -518,13 +518,14 @@ static cublasStatus_t blas_gemm_batched(cublasHandle_t handle, cublasOperation_t
     return CUBLAS_STATUS_SUCCESS;
 }
 
-static cublasStatus_t blas_gemm(cublasHandle_t handle, cublasOperation_t operation_a, cublasOperation_t operation_b, int m,
-                            int n, int k, const void *alpha, const void *a, cudaDataType type_a, int stride_a,
-                            const void *b, cudaDataType type_b, int stride_b, const void *beta, void *c,
-                            cudaDataType type_c, int stride_c, cublasComputeType_t compute, cublasGemmAlgo_t algorithm)
+static cublasStatus_t blas_gemm(cublasHandle_t handle, cublasOperation_t operation_a, cublasOperation_t operation_b,
+                                int m, int n, int k, const void *alpha, const void *a, cudaDataType type_a,
+                                int stride_a, const void *b, cudaDataType type_b, int stride_b, const void *beta,
+                                void *c, cudaDataType type_c, int stride_c, cublasComputeType_t compute,
+                                cublasGemmAlgo_t algorithm)
 {
-    return blas_gemm_batched(handle, operation_a, operation_b, m, n, k, alpha, a, type_a, stride_a, 0, b,
-                                      type_b, stride_b, 0, beta, c, type_c, stride_c, 0, 1, compute, algorithm);
+    return blas_gemm_batched(handle, operation_a, operation_b, m, n, k, alpha, a, type_a, stride_a, 0, b, type_b,
+                             stride_b, 0, beta, c, type_c, stride_c, 0, 1, compute, algorithm);
 }
 
 bool cuda_blas_load(struct cuda_blas *blas, char *error, size_t error_size)

@@ -1,5 +1,5 @@
-/* Without a driver the CUDA device says so in one sentence, and nothing else breaks. Linked with the real CUDA runtime; where
- * there is a GPU it has nothing to show and says that it is skipped.
+/* Without a driver the CUDA device says so in one sentence, and nothing else breaks. Linked with the real CUDA runtime;
+ * where there is a GPU it has nothing to show and says that it is skipped.
  */
 #include "real/device/cuda/cuda_device.h"
 

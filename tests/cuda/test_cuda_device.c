@@ -1,7 +1,7 @@
-/* The CUDA device without a GPU: its host code and its kernels' sources over the emulation, against the host device. Prompts are
- * computed on one CUDA instance, moved page by page, and decoded on another of a different sharding and page size; steps of
- * decode are graphs. The host device works in f32 and the CUDA device multiplies in bf16, so a token may differ where two
- * logits are close: each is held against the host's logits for the same history.
+/* The CUDA device without a GPU: its host code and its kernels' sources over the emulation, against the host device.
+ * Prompts are computed on one CUDA instance, moved page by page, and decoded on another of a different sharding and
+ * page size; steps of decode are graphs. The host device works in f32 and the CUDA device multiplies in bf16, so a
+ * token may differ where two logits are close: each is held against the host's logits for the same history.
  */
 #include "cuda/cuda_emulation.h"
 #include "support/device_instance.h"
@@ -75,8 +75,8 @@ static struct architecture with_experts(struct architecture a)
 }
 
 /* The host's hidden state and logits after a prompt and the tokens that followed it. */
-static void host_tail(const struct architecture *architecture, uint32_t request, const uint32_t *produced, uint32_t count,
-                      float *tail)
+static void host_tail(const struct architecture *architecture, uint32_t request, const uint32_t *produced,
+                      uint32_t count, float *tail)
 {
     uint32_t pages[PAGES];
     for (uint32_t i = 0; i < PAGES; i++)
@@ -91,7 +91,8 @@ static void host_tail(const struct architecture *architecture, uint32_t request,
         .tokens_max = PAGES * 4,
         .weight_seed = WEIGHT_SEED,
     });
-    /* Tokens are given after the change that names the sequence: so the prompt is one step, and what follows another. */
+    /* Tokens are given after the change that names the sequence: so the prompt is one step, and what follows another.
+     */
     struct step_change change = {.kind = STEP_CHUNK,
                                  .tokens = prompts[request],
                                  .page_count = PAGES,
@@ -307,11 +308,8 @@ static void gqa_with_experts_agrees(void **state)
 
 static struct device_config config_of(const struct architecture *architecture, struct parallelism parallelism)
 {
-    struct device_config config = {.architecture = architecture,
-                                   .weight_seed = 1,
-                                   .sequences_max = 4,
-                                   .tokens_max = 16,
-                                   .request_tokens_max = 64};
+    struct device_config config = {
+        .architecture = architecture, .weight_seed = 1, .sequences_max = 4, .tokens_max = 16, .request_tokens_max = 64};
     config.memory.pages = 9;
     assert_int_equal(kv_geometry_make(architecture, parallelism, 4, LAYOUT_HND, &config.memory.geometry), GEOMETRY_OK);
     return config;
@@ -333,10 +331,12 @@ static void memory_of_the_device_is_exported(void **state)
         struct cuda_driver driver;
         struct cuda_memory memory;
         if (!cuda_driver_load(&driver, error, sizeof error) ||
-            !cuda_memory_import(&memory, &driver, 0, descriptor, kv_memory_bytes(&config.memory, 0), error, sizeof error))
+            !cuda_memory_import(&memory, &driver, 0, descriptor, kv_memory_bytes(&config.memory, 0), error,
+                                sizeof error))
             _exit(1);
         uint8_t *kv = cuda_memory_pointer(&memory);
-        memset(kv + kv_memory_page_offset(&config.memory, 0, 1, 1, 3), 0x5a, kv_page_plane_bytes(&config.memory.geometry));
+        memset(kv + kv_memory_page_offset(&config.memory, 0, 1, 1, 3), 0x5a,
+               kv_page_plane_bytes(&config.memory.geometry));
         cuda_memory_free(&memory);
         _exit(0);
     }

@@ -1,6 +1,6 @@
-/* The GPU against the host device: hidden state and logits after prompts of many lengths in chunks, and every decoded token
- * against the host's logits for the same history. The host works in f32 and the GPU multiplies in bf16, so a token may differ
- * where two logits are close.
+/* The GPU against the host device: hidden state and logits after prompts of many lengths in chunks, and every decoded
+ * token against the host's logits for the same history. The host works in f32 and the GPU multiplies in bf16, so a
+ * token may differ where two logits are close.
  */
 #include "gpu/gpu_check.h"
 
@@ -46,7 +46,8 @@ static bool prefill(struct run *run)
     return true;
 }
 
-/* On the host the history is a prompt and given tokens, all in one chunk; returns how far the token's logit is behind. */
+/* On the host the history is a prompt and given tokens, all in one chunk; returns how far the token's logit is behind.
+ */
 static float behind(struct run *host, uint32_t sequence, const uint32_t *produced, uint32_t count)
 {
     float tail[TAIL_FLOATS];
@@ -66,8 +67,10 @@ static float behind(struct run *host, uint32_t sequence, const uint32_t *produce
 
 static bool decode(struct run *gpu, uint32_t produced[SEQUENCES][OUTPUT])
 {
-    for (uint32_t s = 0; s < SEQUENCES; s++)
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        run_leave(gpu, s); /* else it would go on from the token sampled after its chunk, not from its prompt's last */
         run_join(gpu, s, prompts[s] - 1);
+    }
     for (uint32_t i = 0; i < OUTPUT; i++) {
         if (!run_step(gpu, false) || gpu->token_count != SEQUENCES)
             return false;

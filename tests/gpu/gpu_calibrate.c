@@ -1,5 +1,5 @@
-/* Calibration: times of prefill and decode steps of models of real size, over tokens and context. Contexts are not computed but
- * taken as they lie in memory: a step's time does not depend on what its cache holds.
+/* Calibration: times of prefill and decode steps of models of real size, over tokens and context. Contexts are not
+ * computed but taken as they lie in memory: a step's time does not depend on what its cache holds.
  */
 #include "gpu/gpu_check.h"
 
@@ -16,8 +16,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median time of a step that computes a chunk of the first sequence, or none; the first is left out (graphs are captured in it). Negative where
- * a step fails. */
+/* The median time of a step that computes a chunk of the first sequence, or none; the first is left out (graphs are
+ * captured in it). Negative where a step fails. */
 static double step_ms(struct run *run, uint32_t chunk_tokens, uint32_t context)
 {
     double times[REPEATS + 1], total = 0;

@@ -1,5 +1,5 @@
-/* tandem-gpu-check: what can only be checked on a GPU. It needs the CUDA toolkit, a driver and libc, no more. Each part prints
- * its lines and reports its checks; main prints the table.
+/* tandem-gpu-check: what can only be checked on a GPU. It needs the CUDA toolkit, a driver and libc, no more. Each part
+ * prints its lines and reports its checks; main prints the table.
  */
 #ifndef TANDEM_TESTS_GPU_GPU_CHECK_H
 #define TANDEM_TESTS_GPU_GPU_CHECK_H
@@ -11,7 +11,8 @@
 /* One line of the table at the end. */
 void report(bool passed, const char *check, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* ---- One rank of a device, with pages dealt to its sequences in advance (gpu_run.c) ------------------------------------ */
+/* ---- One rank of a device, with pages dealt to its sequences in advance (gpu_run.c)
+ * ------------------------------------ */
 
 #define RUN_PAGE_TOKENS 16u
 
@@ -21,8 +22,8 @@ struct run {
     struct device_config config;
     struct architecture architecture;
     uint32_t sequence_tokens;
-    uint32_t *pages; /* [sequences][pages of each], scattered */
-    uint8_t *kv;     /* of the host device */
+    uint32_t *pages;      /* [sequences][pages of each], scattered */
+    uint8_t *kv;          /* of the host device */
     void *counter_memory; /* a page */
     _Atomic uint64_t *counter;
     uint64_t steps;
@@ -31,8 +32,8 @@ struct run {
 };
 
 /* False, after a line that says why, when the device refuses. */
-bool run_make(struct run *run, const struct device_ops *ops, const struct architecture *architecture, uint32_t sequences,
-              uint32_t sequence_tokens, uint32_t tokens_max);
+bool run_make(struct run *run, const struct device_ops *ops, const struct architecture *architecture,
+              uint32_t sequences, uint32_t sequence_tokens, uint32_t tokens_max);
 void run_free(struct run *run);
 
 uint32_t run_pages_each(const struct run *run);
@@ -53,7 +54,8 @@ struct architecture deepseek_v3_cut(void); /* one dense and two MoE layers */
 
 double now_ms(void);
 
-/* ---- The parts ----------------------------------------------------------------------------------------------------- */
+/* ---- The parts -----------------------------------------------------------------------------------------------------
+ */
 
 void check_agreement(void);
 void check_watcher(void);

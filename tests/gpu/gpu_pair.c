@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
-/* A prefiller and a decoder, two processes on one GPU. The prefiller computes a prompt and exports its KV memory; the decoder
- * imports it, copies the pages into its own, compares digests that the prefiller took, and decodes. Its tokens must be those
- * of one process that does both.
+/* A prefiller and a decoder, two processes on one GPU. The prefiller computes a prompt and exports its KV memory; the
+ * decoder imports it, copies the pages into its own, compares digests that the prefiller took, and decodes. Its tokens
+ * must be those of one process that does both.
  */
 #include "gpu/gpu_check.h"
 #include "real/device/cuda/cuda_memory.h"
@@ -39,10 +39,8 @@ static bool send_descriptor(int socket, int descriptor)
         struct cmsghdr aligned;
     } control;
     memset(&control, 0, sizeof control);
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
@@ -59,10 +57,8 @@ static int receive_descriptor(int socket)
         char bytes[CMSG_SPACE(sizeof(int))];
         struct cmsghdr aligned;
     } control;
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.bytes,
-                             .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
     if (recvmsg(socket, &message, 0) != 1 || CMSG_FIRSTHDR(&message) == NULL)
         return -1;
     int descriptor;
@@ -89,6 +85,7 @@ static bool prefill(struct run *run)
 static bool decode(struct run *run, uint32_t *tokens)
 {
     bool ran = true;
+    run_leave(run, 0); /* a sequence that joins right after its chunk would go on from the token sampled there */
     run_join(run, 0, PROMPT - 1);
     for (uint32_t i = 0; i < OUTPUT && ran; i++) {
         ran = run_step(run, false) && run->token_count == 1;
@@ -152,10 +149,12 @@ static int decoder(int socket, int result, uint32_t model)
     struct answer answer = {.digests_match = true};
     char error[200] = "";
     int descriptor = receive_descriptor(socket);
-    if (descriptor < 0 || recv(socket, &handoff, sizeof handoff, MSG_WAITALL) != (ssize_t)sizeof handoff || !make(&run, model))
+    if (descriptor < 0 || recv(socket, &handoff, sizeof handoff, MSG_WAITALL) != (ssize_t)sizeof handoff ||
+        !make(&run, model))
         return 1;
     if (!cuda_driver_load(&driver, error, sizeof error) ||
-        !cuda_memory_import(&memory, &driver, 0, descriptor, kv_memory_bytes(&run.config.memory, 0), error, sizeof error)) {
+        !cuda_memory_import(&memory, &driver, 0, descriptor, kv_memory_bytes(&run.config.memory, 0), error,
+                            sizeof error)) {
         printf("decoder: %s\n", error);
         return 1;
     }
@@ -208,8 +207,9 @@ static void check_model(uint32_t model)
         if (children[i] != 0)
             continue;
         close(sockets[i == 0 ? 1 : 0]); /* so that each sees the other's end */
-        int status = i == 0 ? prefiller(sockets[0], model)
-                            : i == 1 ? decoder(sockets[1], results[1], model) : alone(singles[1], model);
+        int status = i == 0   ? prefiller(sockets[0], model)
+                     : i == 1 ? decoder(sockets[1], results[1], model)
+                              : alone(singles[1], model);
         fflush(stdout);
         _exit(status);
     }

@@ -19,7 +19,8 @@ uint32_t run_pages_each(const struct run *run)
     return (run->sequence_tokens + RUN_PAGE_TOKENS - 1) / RUN_PAGE_TOKENS;
 }
 
-/* Neighbouring pages of a sequence do not neighbour each other in memory: a stride that shares no divisor with their number. */
+/* Neighbouring pages of a sequence do not neighbour each other in memory: a stride that shares no divisor with their
+ * number. */
 static void deal_pages(struct run *run)
 {
     uint32_t all = run->config.memory.pages;
@@ -30,8 +31,8 @@ static void deal_pages(struct run *run)
         run->pages[i] = (uint32_t)((uint64_t)i * stride % all);
 }
 
-bool run_make(struct run *run, const struct device_ops *ops, const struct architecture *architecture, uint32_t sequences,
-              uint32_t sequence_tokens, uint32_t tokens_max)
+bool run_make(struct run *run, const struct device_ops *ops, const struct architecture *architecture,
+              uint32_t sequences, uint32_t sequence_tokens, uint32_t tokens_max)
 {
     *run = (struct run){.ops = ops, .architecture = *architecture, .sequence_tokens = sequence_tokens};
     struct device_config *config = &run->config;
@@ -45,7 +46,8 @@ bool run_make(struct run *run, const struct device_ops *ops, const struct archit
                                         .tail_bytes = architecture->tail_bytes};
     struct parallelism parallelism = {1, 1, 1, 1};
     char error[300] = "the geometry is refused";
-    if (kv_geometry_make(architecture, parallelism, RUN_PAGE_TOKENS, LAYOUT_HND, &config->memory.geometry) != GEOMETRY_OK) {
+    if (kv_geometry_make(architecture, parallelism, RUN_PAGE_TOKENS, LAYOUT_HND, &config->memory.geometry) !=
+        GEOMETRY_OK) {
         printf("%s: %s\n", ops->name, error);
         return false;
     }
@@ -118,7 +120,8 @@ void run_page_read(struct run *run, uint64_t offset, void *to, size_t bytes)
 {
     if (run->kv != NULL)
         memcpy(to, run->kv + offset, bytes);
-    else if (cudaMemcpy(to, (uint8_t *)cuda_device_kv(run->device) + offset, bytes, cudaMemcpyDeviceToHost) != cudaSuccess)
+    else if (cudaMemcpy(to, (uint8_t *)cuda_device_kv(run->device) + offset, bytes, cudaMemcpyDeviceToHost) !=
+             cudaSuccess)
         memset(to, 0xff, bytes);
 }
 
@@ -128,8 +131,8 @@ void run_tail(struct run *run, uint32_t sequence, float *tail)
     run_page_read(run, kv_memory_tail_offset(&run->config.memory, 0, 0), tail, run->architecture.tail_bytes);
 }
 
-static struct architecture gqa_of(uint32_t layers, uint32_t hidden, uint32_t heads, uint32_t kv_heads, uint32_t head_dim,
-                                  uint32_t intermediate, uint32_t vocab)
+static struct architecture gqa_of(uint32_t layers, uint32_t hidden, uint32_t heads, uint32_t kv_heads,
+                                  uint32_t head_dim, uint32_t intermediate, uint32_t vocab)
 {
     return (struct architecture){.attention = ATTENTION_GQA,
                                  .layers = layers,
@@ -157,7 +160,8 @@ static void make_latent(struct architecture *a, uint32_t latent, uint32_t rope, 
     a->q_latent_dim = q_latent;
 }
 
-static void add_experts(struct architecture *a, uint32_t experts, uint32_t active, uint32_t intermediate, uint32_t shared)
+static void add_experts(struct architecture *a, uint32_t experts, uint32_t active, uint32_t intermediate,
+                        uint32_t shared)
 {
     a->experts = experts;
     a->experts_active = active;
@@ -168,7 +172,8 @@ static void add_experts(struct architecture *a, uint32_t experts, uint32_t activ
 
 struct architecture small_model(uint32_t index)
 {
-    static const char *const names[SMALL_MODELS] = {"GQA 8 of 8", "GQA 2 of 8", "GQA window", "MLA", "GQA MoE", "MLA MoE"};
+    static const char *const names[SMALL_MODELS] = {"GQA 8 of 8", "GQA 2 of 8", "GQA window",
+                                                    "MLA",        "GQA MoE",    "MLA MoE"};
     uint32_t kv_heads = index == 0 ? 8 : 2;
     struct architecture a = gqa_of(4, 256, 8, kv_heads, 64, 512, 1000);
     snprintf(a.name, sizeof a.name, "%s", names[index]);

@@ -1,4 +1,5 @@
-/* Staging between device memory and pinned host memory: bytes and speed, by piece size and number of batches under way. */
+/* Staging between device memory and pinned host memory: bytes and speed, by piece size and number of batches under way.
+ */
 #include "gpu/gpu_check.h"
 #include "real/device/cuda/cuda_staging.h"
 
@@ -20,9 +21,8 @@ static bool move_region(struct cuda_staging *staging, enum cuda_staging_directio
     char error[200];
     for (uint64_t first = 0; first < all; first += each) {
         for (uint64_t i = 0; i < each; i++)
-            pieces[i] = (struct cuda_staging_piece){.device_offset = (first + i) * piece,
-                                                    .host_offset = (first + i) * 7 % all * piece,
-                                                    .bytes = piece};
+            pieces[i] = (struct cuda_staging_piece){
+                .device_offset = (first + i) * piece, .host_offset = (first + i) * 7 % all * piece, .bytes = piece};
         while (!cuda_staging_submit(staging, direction, pieces, (uint32_t)each))
             if (cuda_staging_done(staging) == UINT64_MAX || !cuda_staging_healthy(staging, error, sizeof error))
                 return false;
@@ -38,10 +38,10 @@ static bool there_and_back(struct cuda_staging *staging, uint8_t *device, const 
                            uint64_t piece, struct cuda_staging_piece *pieces)
 {
     return cudaMemcpy(device, original, REGION, cudaMemcpyHostToDevice) == cudaSuccess &&
-           move_region(staging, CUDA_STAGING_TO_HOST, piece, pieces) &&
-           cudaMemset(device, 0, REGION) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess &&
-           move_region(staging, CUDA_STAGING_TO_DEVICE, piece, pieces) &&
-           cudaMemcpy(copy, device, REGION, cudaMemcpyDeviceToHost) == cudaSuccess && memcmp(copy, original, REGION) == 0;
+           move_region(staging, CUDA_STAGING_TO_HOST, piece, pieces) && cudaMemset(device, 0, REGION) == cudaSuccess &&
+           cudaDeviceSynchronize() == cudaSuccess && move_region(staging, CUDA_STAGING_TO_DEVICE, piece, pieces) &&
+           cudaMemcpy(copy, device, REGION, cudaMemcpyDeviceToHost) == cudaSuccess &&
+           memcmp(copy, original, REGION) == 0;
 }
 
 static double speed(struct cuda_staging *staging, enum cuda_staging_direction direction, uint64_t piece,

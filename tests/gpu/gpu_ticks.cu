@@ -30,8 +30,9 @@ CUDA_KERNEL(spin_kernel, spin)
 #ifdef __cplusplus
 extern "C"
 #endif
-void ticks_layer(struct CUstream_st *stream, uint64_t *counter, uint64_t *stamps, uint64_t *base, uint32_t layer,
-                 uint32_t spin_ns);
+    void
+    ticks_layer(struct CUstream_st *stream, uint64_t *counter, uint64_t *stamps, uint64_t *base, uint32_t layer,
+                uint32_t spin_ns);
 
 void ticks_layer(struct CUstream_st *stream, uint64_t *counter, uint64_t *stamps, uint64_t *base, uint32_t layer,
                  uint32_t spin_ns)

@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L
-/* How soon a host thread that polls the layer counter sees a tick that a graph wrote. Stamps of the GPU's clock are taken just
- * before each tick; the two clocks are compared by the shortest delay seen, so what is reported is the delay beyond that one.
+/* How soon a host thread that polls the layer counter sees a tick that a graph wrote. Stamps of the GPU's clock are
+ * taken just before each tick; the two clocks are compared by the shortest delay seen, so what is reported is the delay
+ * beyond that one.
  */
 #include "gpu/gpu_check.h"
 
@@ -103,7 +104,8 @@ static void judge(struct watch *watch, const uint64_t *stamps)
     bool whole = count > 0 && watch->seen_ns[LAST - 1] != 0 && !watch->backwards;
     if (whole)
         report(count > LAST / 2, "watcher",
-               "%u ticks in graphs: %.1f / %.1f / %.1f / %.1f us at p50 / p99 / p99.9 / max beyond the shortest; %llu coalesced",
+               "%u ticks in graphs: %.1f / %.1f / %.1f / %.1f us at p50 / p99 / p99.9 / max beyond the shortest; %llu "
+               "coalesced",
                (uint32_t)LAST, (double)(delays[count / 2] - shortest) * 1e-3,
                (double)(delays[(uint64_t)count * 99 / 100] - shortest) * 1e-3,
                (double)(delays[(uint64_t)count * 999 / 1000] - shortest) * 1e-3,

@@ -1,5 +1,5 @@
-/* The arithmetic that the host and the CUDA device share, against naive double versions. Runs without a GPU: the same inline
- * functions are compiled for it by nvcc.
+/* The arithmetic that the host and the CUDA device share, against naive double versions. Runs without a GPU: the same
+ * inline functions are compiled for it by nvcc.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -211,8 +211,8 @@ static void weights_have_their_scale_and_differ(void **state)
 static void page_offsets_tile_the_region(void **state)
 {
     (void)state;
-    struct architecture architecture = {.attention = ATTENTION_GQA, .layers = 3, .kv_heads = 4, .head_dim = 8,
-                                        .kv_format = FORMAT_BF16};
+    struct architecture architecture = {
+        .attention = ATTENTION_GQA, .layers = 3, .kv_heads = 4, .head_dim = 8, .kv_format = FORMAT_BF16};
     for (int layout = LAYOUT_HND; layout <= LAYOUT_NHD; layout++) {
         struct kv_memory memory = {.pages = 5};
         struct parallelism parallelism = {.tensor = 2, .data = 1, .expert = 1, .pipeline = 1};
@@ -229,7 +229,8 @@ static void page_offsets_tile_the_region(void **state)
             for (uint32_t byte = 0; byte < p.head_bytes; byte++)
                 assert_int_equal(seen[at + byte]++, 0);
         }
-        uint64_t second_head = kernel_page_offset(&p, 0, 0, 0, 1, 0), second_token = kernel_page_offset(&p, 0, 0, 0, 0, 1);
+        uint64_t second_head = kernel_page_offset(&p, 0, 0, 0, 1, 0),
+                 second_token = kernel_page_offset(&p, 0, 0, 0, 0, 1);
         assert_int_equal(second_head, layout == LAYOUT_HND ? 64 : 16);
         assert_int_equal(second_token, layout == LAYOUT_HND ? 16 : 32);
     }

@@ -8,23 +8,23 @@ void cuda_product(struct device *device, const uint16_t *in, const uint16_t *wei
 {
     const float one = 1.0f, zero = 0.0f;
     /* cuBLAS counts by columns: out^T = weights^T^T in^T. */
-    cuda_note_blas(device, device->library.gemm(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)outputs, (int)rows, (int)inputs, &one,
-                                        weights, CUDA_R_16BF, (int)inputs, in, CUDA_R_16BF, (int)inputs, &zero, out,
-                                        CUDA_R_32F, (int)outputs, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    cuda_note_blas(device,
+                   device->library.gemm(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)outputs, (int)rows, (int)inputs,
+                                        &one, weights, CUDA_R_16BF, (int)inputs, in, CUDA_R_16BF, (int)inputs, &zero,
+                                        out, CUDA_R_32F, (int)outputs, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 /* One product a head: weights [head][outputs][inputs]; in and out are [row][head][stride]. */
-static void product_by_head(struct device *device, const uint16_t *in, const uint16_t *weights, float *out, uint32_t rows,
-                            uint32_t outputs, uint32_t inputs, uint32_t out_stride)
+static void product_by_head(struct device *device, const uint16_t *in, const uint16_t *weights, float *out,
+                            uint32_t rows, uint32_t outputs, uint32_t inputs, uint32_t out_stride)
 {
     const float one = 1.0f, zero = 0.0f;
     uint32_t heads = device->shape.heads;
-    cuda_note_blas(device,
-                   device->library.gemm_batched(device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)outputs, (int)rows, (int)inputs,
-                                              &one, weights, CUDA_R_16BF, (int)inputs, (long long)outputs * inputs, in,
-                                              CUDA_R_16BF, (int)(heads * inputs), inputs, &zero, out, CUDA_R_32F,
-                                              (int)(heads * out_stride), out_stride, (int)heads, CUBLAS_COMPUTE_32F,
-                                              CUBLAS_GEMM_DEFAULT));
+    cuda_note_blas(device, device->library.gemm_batched(
+                               device->blas, CUBLAS_OP_T, CUBLAS_OP_N, (int)outputs, (int)rows, (int)inputs, &one,
+                               weights, CUDA_R_16BF, (int)inputs, (long long)outputs * inputs, in, CUDA_R_16BF,
+                               (int)(heads * inputs), inputs, &zero, out, CUDA_R_32F, (int)(heads * out_stride),
+                               out_stride, (int)heads, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 static struct cuda_rows rows_of(const struct device *device)
@@ -158,7 +158,8 @@ void cuda_layer_attention(struct device *device, const struct cuda_step *step, u
     }
     const uint16_t *values = b->attention;
     if (latent) {
-        product_by_head(device, b->attention, w->absorb_v, b->wide, step->rows, a->value_dim, a->latent_dim, a->value_dim);
+        product_by_head(device, b->attention, w->absorb_v, b->wide, step->rows, a->value_dim, a->latent_dim,
+                        a->value_dim);
         cuda_to_bf16(b->wide, b->values, (uint64_t)step->rows * s->heads * a->value_dim, device->stream);
         values = b->values;
     }

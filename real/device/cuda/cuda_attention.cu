@@ -1,9 +1,10 @@
 /* Attention over the paged cache, for prefill and decode, grouped-query and latent: one kernel.
  *
- * A block takes up to 16 query items (pairs of row and head) that read the same KV head of the same sequence: in decode the
- * query heads of one row, in prefill also several rows. It walks its share of the context in tiles of 32 tokens: the tile goes
- * to shared memory as floats, each warp computes the scores of two items, the softmax goes on from the tiles before, and the
- * value accumulators stay in registers. What several blocks made of one context is merged by a second kernel, in order.
+ * A block takes up to 16 query items (pairs of row and head) that read the same KV head of the same sequence: in decode
+ * the query heads of one row, in prefill also several rows. It walks its share of the context in tiles of 32 tokens:
+ * the tile goes to shared memory as floats, each warp computes the scores of two items, the softmax goes on from the
+ * tiles before, and the value accumulators stay in registers. What several blocks made of one context is merged by a
+ * second kernel, in order.
  */
 #include "real/device/cuda/cuda_kernels.h"
 #include "real/device/cuda/cuda_launch.h"
@@ -82,8 +83,8 @@ CUDA_DEVICE uint32_t load_items(const struct cuda_attention *a, const struct til
 }
 
 /* Tokens [start, start + TILE) to shared memory; those from `end` on are left as they are, and masked later. */
-CUDA_DEVICE void load_tile(const struct cuda_attention *a, const struct tile_memory *m, uint32_t sequence, uint32_t start,
-                           uint32_t end)
+CUDA_DEVICE void load_tile(const struct cuda_attention *a, const struct tile_memory *m, uint32_t sequence,
+                           uint32_t start, uint32_t end)
 {
     uint32_t kv_head = CUDA_BLOCK_Y * cuda_attention_block_heads(a->heads, a->kv_heads) / (a->heads / a->kv_heads);
     uint32_t lane = CUDA_THREAD % 32;
@@ -185,8 +186,8 @@ CUDA_DEVICE void accumulate_tile(const struct cuda_attention *a, const struct ti
     }
 }
 
-CUDA_DEVICE void store_items(const struct cuda_attention *a, const struct tile_memory *m, const struct accumulators *acc,
-                             uint32_t items)
+CUDA_DEVICE void store_items(const struct cuda_attention *a, const struct tile_memory *m,
+                             const struct accumulators *acc, uint32_t items)
 {
     CUDA_UNROLL
     for (uint32_t v = 0; v < VALUES_A_THREAD; v++) {

@@ -160,8 +160,7 @@ static void put_chunks(struct device *device, struct cuda_step *step, bool sampl
         const struct cuda_chunk *chunk = &device->chunks[c];
         for (uint32_t i = 0; i < chunk->tokens; i++) {
             if (i % tile_rows == 0)
-                put_tile(device, step->decode_rows + step->tiles++, step->rows,
-                         min_u32(tile_rows, chunk->tokens - i));
+                put_tile(device, step->decode_rows + step->tiles++, step->rows, min_u32(tile_rows, chunk->tokens - i));
             put_row(device, step->rows++, chunk->sequence, chunk->start + i);
         }
         if (sample_chunks)
@@ -223,10 +222,8 @@ static void take_in(struct cuda_sequence *s, uint32_t token, uint32_t position)
 static struct device_token reported(const struct device *device, uint32_t sequence)
 {
     const struct cuda_sequence *s = &device->sequences[sequence];
-    return (struct device_token){.sequence = sequence,
-                                 .request = s->request,
-                                 .position = s->sampled_position,
-                                 .token = s->sampled_token};
+    return (struct device_token){
+        .sequence = sequence, .request = s->request, .position = s->sampled_position, .token = s->sampled_token};
 }
 
 uint32_t cuda_batch_done(struct device *device, bool prefill_tokens, struct device_token *tokens)

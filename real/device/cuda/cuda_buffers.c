@@ -152,8 +152,8 @@ bool cuda_buffers_make(struct device *device, char *error, size_t error_size)
     }
     if (status == cudaSuccess)
         status = make_pinned(device);
-    if (status == cudaSuccess &&
-        device->library.set_workspace(device->blas, device->buffers.blas, BLAS_WORKSPACE_BYTES) != CUBLAS_STATUS_SUCCESS)
+    if (status == cudaSuccess && device->library.set_workspace(device->blas, device->buffers.blas,
+                                                               BLAS_WORKSPACE_BYTES) != CUBLAS_STATUS_SUCCESS)
         status = cudaErrorInvalidValue;
     if (status != cudaSuccess)
         snprintf(error, error_size, "no memory on the GPU for steps of %u tokens (%zu MiB): %s", device->rows_max,

@@ -47,7 +47,8 @@ static void device_free(struct device *device)
     free(device);
 }
 
-/* Lets the GPU reach host memory. Another device of this process may have registered the same pages: then it keeps them. */
+/* Lets the GPU reach host memory. Another device of this process may have registered the same pages: then it keeps
+ * them. */
 static cudaError_t map_host(void *memory, size_t bytes, void **registered, void **mapped)
 {
     cudaError_t status = cudaHostRegister(memory, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);

@@ -1,5 +1,5 @@
-/* The entry points of the CUDA driver that the runtime library does not wrap, resolved at run time: nothing links libcuda, so
- * that the program starts on machines without a driver.
+/* The entry points of the CUDA driver that the runtime library does not wrap, resolved at run time: nothing links
+ * libcuda, so that the program starts on machines without a driver.
  */
 #ifndef TANDEM_REAL_DEVICE_CUDA_CUDA_DRIVER_H
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_DRIVER_H

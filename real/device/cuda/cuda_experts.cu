@@ -1,5 +1,5 @@
-/* Mixture of experts: routing, sorting rows by expert, products whose sizes are known on the device alone, and combining. The
- * order of slots and of sums is fixed, so that a step gives the same numbers every time.
+/* Mixture of experts: routing, sorting rows by expert, products whose sizes are known on the device alone, and
+ * combining. The order of slots and of sums is fixed, so that a step gives the same numbers every time.
  */
 #include "real/device/cuda/cuda_kernels.h"
 #include "real/device/cuda/cuda_launch.h"

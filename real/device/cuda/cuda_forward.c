@@ -10,8 +10,8 @@ static void reduce_on_host(void *argument)
         device->abandoned = true;
 }
 
-/* y becomes its sum over the ranks of the group, through pinned memory and the host's collective: the callback runs when the
- * stream reaches it, in a graph too. */
+/* y becomes its sum over the ranks of the group, through pinned memory and the host's collective: the callback runs
+ * when the stream reaches it, in a graph too. */
 static void reduce(struct device *device, const struct cuda_step *step)
 {
     if (device->shape.tensor == 1)
@@ -20,9 +20,11 @@ static void reduce(struct device *device, const struct cuda_step *step)
     size_t floats = (size_t)step->rows * device->architecture.hidden;
     *argument = (struct cuda_reduce){.device = device, .floats = floats};
     float *y = device->buffers.y;
-    cuda_note(device, cudaMemcpyAsync(device->reduce_host, y, floats * sizeof *y, cudaMemcpyDeviceToHost, device->stream));
+    cuda_note(device,
+              cudaMemcpyAsync(device->reduce_host, y, floats * sizeof *y, cudaMemcpyDeviceToHost, device->stream));
     cuda_note(device, cudaLaunchHostFunc(device->stream, reduce_on_host, argument));
-    cuda_note(device, cudaMemcpyAsync(y, device->reduce_host, floats * sizeof *y, cudaMemcpyHostToDevice, device->stream));
+    cuda_note(device,
+              cudaMemcpyAsync(y, device->reduce_host, floats * sizeof *y, cudaMemcpyHostToDevice, device->stream));
 }
 
 static void norm(struct device *device, const struct cuda_step *step, const float *add, const float *gain)

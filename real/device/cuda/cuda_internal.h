@@ -1,8 +1,9 @@
-/* The CUDA device from inside: one rank's share of the model, its sequences, the rows of a step, and the buffers in between.
+/* The CUDA device from inside: one rank's share of the model, its sequences, the rows of a step, and the buffers in
+ * between.
  *
- * Everything is queued on one stream. A step without chunks is a graph, captured once for each number of rows (a power of
- * two): its row arrays stay on the device, where sampling moves tokens and positions on, so that an unchanged batch uploads
- * nothing but the base of the layer counter.
+ * Everything is queued on one stream. A step without chunks is a graph, captured once for each number of rows (a power
+ * of two): its row arrays stay on the device, where sampling moves tokens and positions on, so that an unchanged batch
+ * uploads nothing but the base of the layer counter.
  */
 #ifndef TANDEM_REAL_DEVICE_CUDA_CUDA_INTERNAL_H
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_INTERNAL_H
@@ -18,7 +19,8 @@
 /* Blocks of attention that fill the GPU several times over: contexts are split until a step has about as many. */
 #define CUDA_ATTENTION_BLOCKS 528u
 
-/* Slots of an expert, on average, up to which its product is the kernel that reads sizes on the device; above, cuBLAS. */
+/* Slots of an expert, on average, up to which its product is the kernel that reads sizes on the device; above, cuBLAS.
+ */
 #define CUDA_EXPERT_SLOTS_FEW 16u
 
 /* What this rank holds. */
@@ -191,11 +193,11 @@ struct device {
     size_t array_bytes;
     uint32_t *page_table_host; /* pinned, [sequences_max][pages_max] */
     uint32_t *page_table;
-    float *tails;                 /* [sequences_max][hidden + vocab], after the last chunk; with tails alone */
-    uint32_t *sampled_host;       /* pinned */
-    uint64_t *counter_base_host;  /* pinned */
-    uint32_t *expert_first_host;  /* pinned */
-    float *reduce_host;           /* pinned, [rows_max][hidden]; with several ranks */
+    float *tails;                /* [sequences_max][hidden + vocab], after the last chunk; with tails alone */
+    uint32_t *sampled_host;      /* pinned */
+    uint64_t *counter_base_host; /* pinned */
+    uint32_t *expert_first_host; /* pinned */
+    float *reduce_host;          /* pinned, [rows_max][hidden]; with several ranks */
     struct cuda_reduce reduces[CUDA_BUCKETS + 1]; /* by bucket; the last: a step with chunks */
     bool abandoned;
 

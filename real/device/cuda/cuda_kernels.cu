@@ -280,8 +280,8 @@ void cuda_sample(const struct cuda_sample *a, uint32_t rows, cudaStream_t stream
 
 CUDA_KERNEL(tick_kernel, cuda_tick)
 {
-    /* Kernels on the stream have ended, so what they stored is in device memory; the fence orders it before the counter for
-     * whoever reads both, a NIC included. */
+    /* Kernels on the stream have ended, so what they stored is in device memory; the fence orders it before the counter
+     * for whoever reads both, a NIC included. */
     cuda_fence_system();
     *(volatile uint64_t *)a.counter = *a.base + a.ticks;
     cuda_fence_system();

@@ -1,6 +1,6 @@
-/* Launchers of the kernels, callable from C. All work is queued on `stream`; pointers are to device memory. Rows are the new
- * tokens of a step; row arrays of a batch bucket are padded with rows whose sequence is CUDA_ROW_NONE, which touch no cache
- * and produce zeros or values that nobody reads.
+/* Launchers of the kernels, callable from C. All work is queued on `stream`; pointers are to device memory. Rows are
+ * the new tokens of a step; row arrays of a batch bucket are padded with rows whose sequence is CUDA_ROW_NONE, which
+ * touch no cache and produce zeros or values that nobody reads.
  */
 #ifndef TANDEM_REAL_DEVICE_CUDA_CUDA_KERNELS_H
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_KERNELS_H
@@ -30,8 +30,8 @@ struct cuda_rows {
     uint32_t pages_max;
 };
 
-/* Fills rows x columns of a seeded matrix (real/device/seeded.h) from (row_first, column_first) on. With `block` the part is
- * [rows / block][columns][block]: blocks of rows transposed, as the absorbed K_UP wants them. */
+/* Fills rows x columns of a seeded matrix (real/device/seeded.h) from (row_first, column_first) on. With `block` the
+ * part is [rows / block][columns][block]: blocks of rows transposed, as the absorbed K_UP wants them. */
 struct cuda_fill {
     uint16_t *out; /* bf16; NULL for a gain */
     float *gain;
@@ -55,8 +55,8 @@ struct cuda_embed {
 };
 void cuda_embed(const struct cuda_embed *a, uint32_t rows, cudaStream_t stream);
 
-/* x += add (where add is not NULL, written back), then out = x * scale * gain in bf16. `select`: row of x for each row of out,
- * NULL for all; with a selection x is not written. */
+/* x += add (where add is not NULL, written back), then out = x * scale * gain in bf16. `select`: row of x for each row
+ * of out, NULL for all; with a selection x is not written. */
 struct cuda_norm {
     float *x;
     const float *add;
@@ -97,8 +97,8 @@ struct cuda_append_latent {
 };
 void cuda_append_latent(const struct cuda_append_latent *a, uint32_t rows, cudaStream_t stream);
 
-/* MLA: q is [row][head][nope + rope]. The nope part goes to `nope` in bf16, the rotated rope part behind the place of the
- * absorbed query: query is [row][head][latent + rope]. */
+/* MLA: q is [row][head][nope + rope]. The nope part goes to `nope` in bf16, the rotated rope part behind the place of
+ * the absorbed query: query is [row][head][latent + rope]. */
 struct cuda_query_latent {
     struct cuda_rows rows;
     const float *q;
@@ -180,7 +180,8 @@ struct cuda_tick {
 };
 void cuda_tick(const struct cuda_tick *a, cudaStream_t stream);
 
-/* Copies pieces between two regions, either of which may be mapped host memory. Offsets and sizes in bytes, multiples of 4. */
+/* Copies pieces between two regions, either of which may be mapped host memory. Offsets and sizes in bytes, multiples
+ * of 4. */
 struct cuda_piece {
     uint64_t source;
     uint64_t destination;
@@ -230,8 +231,9 @@ struct cuda_gather {
 };
 void cuda_gather(const struct cuda_gather *a, uint32_t slots, cudaStream_t stream);
 
-/* out[slot][outputs] = weights of the slot's expert [outputs][inputs] times in[slot][inputs]; sizes are read on the device, so
- * that it can be in a graph. Reads each expert's weights once for every 8 slots: for decode. inputs must be even. */
+/* out[slot][outputs] = weights of the slot's expert [outputs][inputs] times in[slot][inputs]; sizes are read on the
+ * device, so that it can be in a graph. Reads each expert's weights once for every 8 slots: for decode. inputs must be
+ * even. */
 struct cuda_expert_product {
     const uint16_t *weights; /* [expert][outputs][inputs] */
     const uint16_t *in;

@@ -1,6 +1,6 @@
-/* How kernels are written and launched: in the common subset of C and CUDA C++, with one struct of arguments each, so that
- * tests compile the same sources as C and run them block by block on the CPU (tests/cuda/cuda_emulation.h, which defines
- * these macros first).
+/* How kernels are written and launched: in the common subset of C and CUDA C++, with one struct of arguments each, so
+ * that tests compile the same sources as C and run them block by block on the CPU (tests/cuda/cuda_emulation.h, which
+ * defines these macros first).
  */
 #ifndef TANDEM_REAL_DEVICE_CUDA_CUDA_LAUNCH_H
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_LAUNCH_H

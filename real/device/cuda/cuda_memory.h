@@ -1,6 +1,6 @@
-/* Device memory that another process can map: the KV cache of a rank, allocated by its executor and imported by the instance's
- * process (and, for all-reduces, by the executors of the other ranks). The handle is a file descriptor, passed over a Unix
- * socket; the memory lives until the last process that maps it is gone.
+/* Device memory that another process can map: the KV cache of a rank, allocated by its executor and imported by the
+ * instance's process (and, for all-reduces, by the executors of the other ranks). The handle is a file descriptor,
+ * passed over a Unix socket; the memory lives until the last process that maps it is gone.
  */
 #ifndef TANDEM_REAL_DEVICE_CUDA_CUDA_MEMORY_H
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_MEMORY_H
@@ -23,8 +23,8 @@ bool cuda_memory_make(struct cuda_memory *memory, const struct cuda_driver *driv
 /* A descriptor for another process, which the caller closes; -1 with a sentence. */
 int cuda_memory_export(const struct cuda_memory *memory, char *error, size_t error_size);
 
-/* Maps what another process has exported, for reading and writing by GPU `ordinal`. `bytes`: as asked for when it was made.
- * The descriptor stays the caller's. */
+/* Maps what another process has exported, for reading and writing by GPU `ordinal`. `bytes`: as asked for when it was
+ * made. The descriptor stays the caller's. */
 bool cuda_memory_import(struct cuda_memory *memory, const struct cuda_driver *driver, int ordinal, int descriptor,
                         size_t bytes, char *error, size_t error_size);
 

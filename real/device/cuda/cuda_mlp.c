@@ -55,10 +55,8 @@ static void experts_few(struct device *device, const struct cuda_step *step, con
                                      .outputs = 2 * s->expert,
                                      .inputs = a->hidden};
     cuda_expert_product(&up, s->experts, device->stream);
-    struct cuda_swiglu swiglu = {.in = b->expert_wide,
-                                 .out = b->expert_act,
-                                 .limit = b->expert_first + s->experts,
-                                 .n = s->expert};
+    struct cuda_swiglu swiglu = {
+        .in = b->expert_wide, .out = b->expert_act, .limit = b->expert_first + s->experts, .n = s->expert};
     cuda_swiglu(&swiglu, step->rows * a->experts_active, device->stream);
     struct cuda_expert_product down = {.weights = w->expert_down,
                                        .in = b->expert_act,

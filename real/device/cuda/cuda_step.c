@@ -18,9 +18,9 @@ static void upload(struct device *device, const struct cuda_step *step, uint64_t
         if (!s->pages_stale)
             continue;
         s->pages_stale = false;
-        cuda_note(device, cudaMemcpyAsync(device->page_table + first, device->page_table_host + first,
-                                          s->page_count * sizeof *device->page_table, cudaMemcpyHostToDevice,
-                                          device->stream));
+        cuda_note(device,
+                  cudaMemcpyAsync(device->page_table + first, device->page_table_host + first,
+                                  s->page_count * sizeof *device->page_table, cudaMemcpyHostToDevice, device->stream));
     }
     device->table_stale = false;
 }
@@ -109,9 +109,9 @@ bool cuda_step_run(struct device *device, uint64_t counter_base, bool prefill_to
     run(device, &step);
     keep_tails(device);
     if (step.samples > 0)
-        cuda_note(device, cudaMemcpyAsync(device->sampled_host, device->buffers.sampled,
-                                          step.samples * sizeof *device->sampled_host, cudaMemcpyDeviceToHost,
-                                          device->stream));
+        cuda_note(device,
+                  cudaMemcpyAsync(device->sampled_host, device->buffers.sampled,
+                                  step.samples * sizeof *device->sampled_host, cudaMemcpyDeviceToHost, device->stream));
     cuda_note(device, cudaStreamSynchronize(device->stream));
     if (!healthy(device))
         return false;

@@ -76,7 +76,8 @@ static float *fill_gain(struct filler *filler, uint32_t kind, uint32_t n)
 /* Whole rows. */
 static struct part rows_of(uint32_t kind, uint32_t row, uint32_t rows, uint32_t inputs)
 {
-    return (struct part){.kind = kind, .row = row, .rows = rows, .columns = inputs, .inputs = inputs, .gain = MODEL_GAIN};
+    return (struct part){
+        .kind = kind, .row = row, .rows = rows, .columns = inputs, .inputs = inputs, .gain = MODEL_GAIN};
 }
 
 /* GATE above UP, columns [slice * columns, (slice + 1) * columns) of the intermediate dimension as rows. */
@@ -117,7 +118,8 @@ static void fill_gqa(struct filler *filler, struct cuda_layer *layer)
         return;
     uint32_t kv_first = s->kv_head_first * a->head_dim;
     fill_at(filler, layer->qkv + (size_t)q_rows * a->hidden, rows_of(SEEDED_K, kv_first, kv_rows, a->hidden));
-    fill_at(filler, layer->qkv + (size_t)(q_rows + kv_rows) * a->hidden, rows_of(SEEDED_V, kv_first, kv_rows, a->hidden));
+    fill_at(filler, layer->qkv + (size_t)(q_rows + kv_rows) * a->hidden,
+            rows_of(SEEDED_V, kv_first, kv_rows, a->hidden));
 }
 
 static void fill_mla(struct filler *filler, struct cuda_layer *layer)
@@ -160,8 +162,8 @@ static void fill_experts(struct filler *filler, struct cuda_layer *layer)
         return;
     layer->shared_gate_up = take(filler, (uint64_t)2 * s->shared * a->hidden * 2);
     fill_gate_up(filler, layer->shared_gate_up, SEEDED_SHARED_GATE, 0, s->shared, s->t);
-    layer->shared_down =
-        fill(filler, down_of(filler, SEEDED_SHARED_GATE, 0, s->shared, s->t, a->shared_experts * a->expert_intermediate));
+    layer->shared_down = fill(
+        filler, down_of(filler, SEEDED_SHARED_GATE, 0, s->shared, s->t, a->shared_experts * a->expert_intermediate));
 }
 
 static void fill_layer(struct filler *filler, struct cuda_layer *layer)
@@ -234,8 +236,8 @@ bool cuda_weights_make(struct device *device, char *error, size_t error_size)
     size_t unused = 0, total = 0;
     cudaError_t status = cudaMemGetInfo(&unused, &total);
     if (status == cudaSuccess && weights->bytes > unused) {
-        snprintf(error, error_size, "the rank's weights take %zu MiB and the GPU has %zu MiB free", weights->bytes >> 20,
-                 unused >> 20);
+        snprintf(error, error_size, "the rank's weights take %zu MiB and the GPU has %zu MiB free",
+                 weights->bytes >> 20, unused >> 20);
         return false;
     }
     if (status == cudaSuccess)

@@ -1,6 +1,7 @@
-/* Arithmetic of the devices, written once: inline functions in the common subset of C and CUDA C++, compiled for the host by
- * the C compiler and for the GPU by nvcc. They allocate nothing and call no libm but sqrtf, which IEEE 754 rounds exactly.
- * With contraction off on both sides (-ffp-contract=off, -fmad=false) an element-wise result is the same bits on both.
+/* Arithmetic of the devices, written once: inline functions in the common subset of C and CUDA C++, compiled for the
+ * host by the C compiler and for the GPU by nvcc. They allocate nothing and call no libm but sqrtf, which IEEE 754
+ * rounds exactly. With contraction off on both sides (-ffp-contract=off, -fmad=false) an element-wise result is the
+ * same bits on both.
  */
 #ifndef TANDEM_REAL_DEVICE_KERNELS_KERNEL_H
 #define TANDEM_REAL_DEVICE_KERNELS_KERNEL_H
@@ -47,8 +48,8 @@ KERNEL float kernel_bf16_float(uint16_t half)
     return kernel_bits_float((uint32_t)half << 16);
 }
 
-/* fp8 e4m3 (one sign, four exponent, three mantissa bits; no infinity; 0x7f is not a number): the KV cache's second format.
- * Rounded to nearest even; beyond 448 saturates. */
+/* fp8 e4m3 (one sign, four exponent, three mantissa bits; no infinity; 0x7f is not a number): the KV cache's second
+ * format. Rounded to nearest even; beyond 448 saturates. */
 KERNEL uint8_t kernel_fp8(float value)
 {
     uint32_t bits = kernel_float_bits(value);
@@ -80,8 +81,8 @@ KERNEL float kernel_fp8_float(uint8_t code)
     return kernel_bits_float(sign | ((exponent + 120u) << 23) | (mantissa << 20));
 }
 
-/* e^x within 2 units in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r, and 2^n by the exponent
- * field. 0 below -87; the caller never asks above 88. */
+/* e^x within 2 units in the last place: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r, and 2^n by the
+ * exponent field. 0 below -87; the caller never asks above 88. */
 KERNEL float kernel_exp(float x)
 {
     if (!(x > -87.0f))
@@ -115,8 +116,8 @@ KERNEL float kernel_rms_scale(float sum_of_squares, uint32_t n)
     return 1.0f / sqrtf(sum_of_squares / (float)n + 1e-5f);
 }
 
-/* Rotates the pair (a, b) by an angle given as its cosine and sine. Element i of the first half of a head pairs with element i
- * of the second half; the angle is position / base^(2 i / dim), tabulated by rope_table(). */
+/* Rotates the pair (a, b) by an angle given as its cosine and sine. Element i of the first half of a head pairs with
+ * element i of the second half; the angle is position / base^(2 i / dim), tabulated by rope_table(). */
 KERNEL void kernel_rope(float *a, float *b, float cosine, float sine)
 {
     float x = *a;
@@ -125,8 +126,8 @@ KERNEL void kernel_rope(float *a, float *b, float cosine, float sine)
     *b = x * sine + y * cosine;
 }
 
-/* Which layers of a model with a sliding window see everything: full_layers of them, spread evenly, the last of each stretch.
- * Returns the number of last tokens that layer attends to, or 0 for all. */
+/* Which layers of a model with a sliding window see everything: full_layers of them, spread evenly, the last of each
+ * stretch. Returns the number of last tokens that layer attends to, or 0 for all. */
 KERNEL uint32_t kernel_layer_window(uint32_t layer, uint32_t layers, uint32_t full_layers, uint32_t window)
 {
     if (window == 0)

@@ -1,5 +1,5 @@
-/* Where one element of the KV cache lies in the region of a rank (real/kv_memory.h): flattened to plain numbers that a kernel
- * can take by value.
+/* Where one element of the KV cache lies in the region of a rank (real/kv_memory.h): flattened to plain numbers that a
+ * kernel can take by value.
  */
 #ifndef TANDEM_REAL_DEVICE_KERNELS_PAGE_H
 #define TANDEM_REAL_DEVICE_KERNELS_PAGE_H
@@ -10,8 +10,8 @@
 struct kernel_pages {
     uint64_t plane_bytes; /* of one page: rank heads * page tokens * head bytes */
     uint32_t page_tokens;
-    uint32_t pages; /* of a plane of a layer */
-    uint32_t head_bytes; /* of one token and head */
+    uint32_t pages;        /* of a plane of a layer */
+    uint32_t head_bytes;   /* of one token and head */
     uint32_t head_stride;  /* from a head to the next, inside a page: HND page tokens * head bytes; NHD head bytes */
     uint32_t token_stride; /* from a token to the next: HND head bytes; NHD heads * head bytes */
     uint32_t planes;
@@ -34,7 +34,8 @@ static inline struct kernel_pages kernel_pages_make(const struct kv_memory *memo
     return p;
 }
 
-/* Offset of head `head` of the token in slot `slot` of page `page`, in bytes. `layer` counts within the rank's stage. */
+/* Offset of head `head` of the token in slot `slot` of page `page`, in bytes. `layer` counts within the rank's stage.
+ */
 KERNEL uint64_t kernel_page_offset(const struct kernel_pages *p, uint32_t layer, uint32_t plane, uint32_t page,
                                    uint32_t head, uint32_t slot)
 {

@@ -1,5 +1,5 @@
-/* Softmax in one pass. Scores arrive one by one or in blocks; the running state holds the greatest score so far and the sum of
- * e^(score - greatest). Two states over disjoint tokens merge into the state of their union.
+/* Softmax in one pass. Scores arrive one by one or in blocks; the running state holds the greatest score so far and the
+ * sum of e^(score - greatest). Two states over disjoint tokens merge into the state of their union.
  */
 #ifndef TANDEM_REAL_DEVICE_KERNELS_SOFTMAX_H
 #define TANDEM_REAL_DEVICE_KERNELS_SOFTMAX_H

@@ -1,5 +1,5 @@
-/* Choosing among scores: the order that greedy sampling and expert routing share. A greater score wins; of equal scores the
- * lower id.
+/* Choosing among scores: the order that greedy sampling and expert routing share. A greater score wins; of equal scores
+ * the lower id.
  */
 #ifndef TANDEM_REAL_DEVICE_KERNELS_TOPK_H
 #define TANDEM_REAL_DEVICE_KERNELS_TOPK_H
