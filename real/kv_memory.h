@@ -1,5 +1,5 @@
-/* How the KV cache of one rank lies in its memory. Both sides of a transfer compute addresses from this, so it is part of the
- * handshake: the hash of the geometry and the number of pages decide it.
+/* How the KV cache of one rank lies in its memory. Both sides of a transfer compute addresses from this, so it is part
+ * of the handshake: the hash of the geometry and the number of pages decide it.
  *
  * The region of a rank is, for each layer of its stage and each plane, all pages; then the tail slots:
  *
@@ -14,7 +14,7 @@
 
 struct kv_memory {
     struct kv_geometry geometry;
-    uint32_t pages;      /* of one attention group, hence of each of its ranks */
+    uint32_t pages; /* of one attention group, hence of each of its ranks */
     uint32_t tail_slots;
     uint32_t tail_bytes;
 };

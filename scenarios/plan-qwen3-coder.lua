@@ -1,4 +1,4 @@
--- The main job, second half: Qwen3-Coder-480B (GQA with 8 KV heads, mixture of experts), served with tensor parallelism.
+-- The main job, second half: Qwen3-Coder-480B (GQA with 8 KV heads, mixture of experts), with tensor parallelism.
 --
 -- The trace is an hour of Azure's conversation service (mean 1,155 tokens in, 211 out). Its arrivals are stretched or
 -- squeezed to each rate that the planner tries; lengths and burstiness are as recorded.

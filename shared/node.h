@@ -19,17 +19,17 @@ enum node_role {
 
 enum queue_policy {
     QUEUE_FCFS = 1,
-    QUEUE_SHORTEST_FIRST = 2,     /* fewest prompt tokens to compute */
+    QUEUE_SHORTEST_FIRST = 2, /* fewest prompt tokens to compute */
     QUEUE_EARLIEST_DEADLINE = 3,
 };
 
 enum router_policy {
     ROUTER_ROUND_ROBIN = 1, /* a counter per pool */
     ROUTER_RANDOM = 2,
-    ROUTER_POWER_OF_TWO = 3,        /* of two random members the one with fewer queued tokens */
+    ROUTER_POWER_OF_TWO = 3, /* of two random members the one with fewer queued tokens */
     ROUTER_LEAST_QUEUED_TOKENS = 4,
-    ROUTER_LEAST_KV = 5,            /* most free KV */
-    ROUTER_PREFIX_AWARE = 6,        /* longest cached prefix, weighed against load */
+    ROUTER_LEAST_KV = 5,     /* most free KV */
+    ROUTER_PREFIX_AWARE = 6, /* longest cached prefix, weighed against load */
 };
 
 /* Why a request was turned away before it held anything. Append-only: stored. */
@@ -37,12 +37,12 @@ enum reject_reason {
     REJECT_NONE = 0,
     REJECT_TOO_LARGE_PREFILL = 1, /* its KV can never fit the prefiller's pool */
     REJECT_TOO_LARGE_DECODE = 2,
-    REJECT_QUEUE_FULL = 3,        /* the instance's request table is full */
-    REJECT_ADMISSION = 4,         /* the admission policy expects the target to be missed */
-    REJECT_GEOMETRY = 5,          /* the two instances' KV layouts cannot be mapped */
-    REJECT_NO_INSTANCE = 6,       /* no live instance of a role */
-    REJECT_DUPLICATE = 7,         /* an id that is already in flight */
-    REJECT_COUNT_OVERFLOW = 8,    /* N or an index does not fit its field */
+    REJECT_QUEUE_FULL = 3,     /* the instance's request table is full */
+    REJECT_ADMISSION = 4,      /* the admission policy expects the target to be missed */
+    REJECT_GEOMETRY = 5,       /* the two instances' KV layouts cannot be mapped */
+    REJECT_NO_INSTANCE = 6,    /* no live instance of a role */
+    REJECT_DUPLICATE = 7,      /* an id that is already in flight */
+    REJECT_COUNT_OVERFLOW = 8, /* N or an index does not fit its field */
 };
 
 /* Why a request that was under way ended without an answer. Append-only. */
@@ -51,7 +51,7 @@ enum fail_reason {
     FAIL_PEER_LOST = 1,
     FAIL_DEADLINE = 2,
     FAIL_WRITE = 3,
-    FAIL_CLIENT = 4, /* the client went away; an abort, not a failure */
+    FAIL_CLIENT = 4,   /* the client went away; an abort, not a failure */
     FAIL_ATTEMPTS = 5, /* tried as often as the policy allows */
     FAIL_STOPPED = 6,
     FAIL_REFUSED = 7, /* the prefiller had no room for it */
@@ -59,24 +59,24 @@ enum fail_reason {
 
 struct scheduler_policy {
     enum queue_policy queue;
-    uint32_t token_budget;      /* tokens one step may hold per group, decode tokens included */
-    uint32_t chunk_tokens;      /* most tokens of one prompt in one step; 0: as many as the budget allows */
-    uint32_t batch_max;         /* most decode sequences per group */
-    uint32_t headroom_tokens;   /* KV held for output beyond what is needed now; allocation grows in this step */
-    uint32_t reserve_output;    /* 1: hold KV for the whole output at admission: no growth, no preemption */
-    uint32_t prefix_cache;      /* 1: keep and look up prefix blocks */
-    uint32_t repeat_max;        /* most steps of one decode launch; 1: a launch per step */
+    uint32_t token_budget;    /* tokens one step may hold per group, decode tokens included */
+    uint32_t chunk_tokens;    /* most tokens of one prompt in one step; 0: as many as the budget allows */
+    uint32_t batch_max;       /* most decode sequences per group */
+    uint32_t headroom_tokens; /* KV held for output beyond what is needed now; allocation grows in this step */
+    uint32_t reserve_output;  /* 1: hold KV for the whole output at admission: no growth, no preemption */
+    uint32_t prefix_cache;    /* 1: keep and look up prefix blocks */
+    uint32_t repeat_max;      /* most steps of one decode launch; 1: a launch per step */
 };
 
 struct messenger_policy {
-    int64_t deadline_ns;    /* of a transfer, from its dispatch; TIME_NEVER: none */
-    uint32_t attempts_max;  /* dispatches of one request before it fails */
-    uint32_t handoffs_max;  /* transfers in flight per decoder (tail slots); at least 1 */
+    int64_t deadline_ns;   /* of a transfer, from its dispatch; TIME_NEVER: none */
+    uint32_t attempts_max; /* dispatches of one request before it fails */
+    uint32_t handoffs_max; /* transfers in flight per decoder (tail slots); at least 1 */
 };
 
 struct admission_policy {
-    int64_t ttft_limit_ns;      /* reject when the expected wait for prefill exceeds this; 0: admit all */
-    uint32_t queued_tokens_max; /* reject when every prefiller has more queued; 0: no such limit */
+    int64_t ttft_limit_ns;         /* reject when the expected wait for prefill exceeds this; 0: admit all */
+    uint32_t queued_tokens_max;    /* reject when every prefiller has more queued; 0: no such limit */
     uint64_t prefill_tokens_per_s; /* what the expectation is computed with */
 };
 
@@ -99,10 +99,10 @@ struct node_config {
     /* Instances. */
     struct kv_geometry geometry;
     uint32_t group_count;
-    uint32_t pages_per_group; /* 0 for the front */
-    uint32_t requests_max;    /* live at once on this node */
-    uint32_t request_tokens_max; /* prompt and output of the largest request that may enter; sizes its page list */
-    uint32_t request_blocks_max; /* most prefix blocks a request may name; 0: none do */
+    uint32_t pages_per_group;     /* 0 for the front */
+    uint32_t requests_max;        /* live at once on this node */
+    uint32_t request_tokens_max;  /* prompt and output of the largest request that may enter; sizes its page list */
+    uint32_t request_blocks_max;  /* most prefix blocks a request may name; 0: none do */
     uint32_t prefix_block_tokens; /* tokens of a prefix block, a multiple of the page's; 0: no prefix cache */
     uint32_t tail_bytes;
     uint32_t tail_writes;

@@ -137,8 +137,8 @@ static bool add_finding(const struct keeper *keeper, const char *kind, const str
     return added;
 }
 
-/* The run that stands behind a verdict, with all its requests: the candidate at the rate of its least favourable seed.
- */
+/* The run that stands behind a verdict, with all its requests: the candidate at the rate of its least favourable
+ * seed. */
 static int64_t report_run_of(const struct keeper *keeper, const struct plan_candidate *item,
                              const struct trace_file *recorded, struct user_error *error)
 {

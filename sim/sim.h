@@ -132,8 +132,8 @@ void sim_listen(struct sim *sim, const struct sim_listener *listener); /* copied
  * PEER_FENCED. Messages already on their way from it still arrive. */
 void sim_kill(struct sim *sim, uint32_t dead);
 
-/* A killed node comes back empty, as `participant`, and gets EVENT_START with its incarnation; how peers learn of it is the
- * protocol's affair. */
+/* A killed node comes back empty, as `participant`, and gets EVENT_START with its incarnation; how peers learn of it is
+ * the protocol's affair. */
 void sim_restart(struct sim *sim, uint32_t index, struct participant participant);
 
 bool sim_alive(const struct sim *sim, uint32_t node);

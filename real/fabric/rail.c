@@ -60,7 +60,8 @@ bool rail_open(struct rail *rail, const struct nic *nic, uint32_t window, char *
     if (rc == 0)
         rc = fi_enable(rail->endpoint);
     if (rc != 0) {
-        snprintf(error, error_size, "opening an endpoint of %s: %s", nic->info->fabric_attr->prov_name, fi_strerror(-rc));
+        snprintf(error, error_size, "opening an endpoint of %s: %s", nic->info->fabric_attr->prov_name,
+                 fi_strerror(-rc));
         rail_release(rail);
         return false;
     }

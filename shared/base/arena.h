@@ -20,8 +20,8 @@ struct arena {
 /* An arena without memory: arena_take() returns NULL and only adds up sizes. */
 struct arena arena_measure(void);
 
-/* An arena over `capacity` bytes at `memory`, which must be aligned to 64 bytes and zero (fresh from calloc or mmap, so that
- * pages that are never used are never touched). */
+/* An arena over `capacity` bytes at `memory`, which must be aligned to 64 bytes and zero (fresh from calloc or mmap, so
+ * that pages that are never used are never touched). */
 struct arena arena_over(void *memory, size_t capacity);
 
 /* Room for `count` objects of `size` bytes, aligned to 64 bytes when larger than a cache line, else to 16. Zero.

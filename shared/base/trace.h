@@ -28,31 +28,31 @@ enum trace_kind {
     TRACE_ABORTED = 12,  /* the client went away; all resources are back */
 
     /* Decisions. */
-    TRACE_ROUTED = 20,      /* front: a = decoder node, b = prefiller node */
-    TRACE_BATCH = 21,       /* a launch whose composition differs from the last one's. a = group << 32 | decode
-                               sequences, b = prefill tokens */
-    TRACE_CHUNK = 22,       /* prefiller: a = first token, b = tokens */
-    TRACE_PREEMPTED = 23,   /* a = tokens to recompute */
-    TRACE_ADMIT_WAIT = 24,  /* decoder: pages short, the request waits holding nothing. a = pages wanted, b = free */
-    TRACE_EVICTED = 25,     /* a = block hash, b = group */
-    TRACE_PREFIX_HIT = 26,  /* a = tokens found, b = group */
+    TRACE_ROUTED = 20,     /* front: a = decoder node, b = prefiller node */
+    TRACE_BATCH = 21,      /* a launch whose composition differs from the last one's. a = group << 32 | decode
+                              sequences, b = prefill tokens */
+    TRACE_CHUNK = 22,      /* prefiller: a = first token, b = tokens */
+    TRACE_PREEMPTED = 23,  /* a = tokens to recompute */
+    TRACE_ADMIT_WAIT = 24, /* decoder: pages short, the request waits holding nothing. a = pages wanted, b = free */
+    TRACE_EVICTED = 25,    /* a = block hash, b = group */
+    TRACE_PREFIX_HIT = 26, /* a = tokens found, b = group */
 
     /* Messenger. */
-    TRACE_ARMED = 40,      /* a = immediate, b = N */
-    TRACE_ACCEPTED = 41,   /* prefiller: a = epoch */
-    TRACE_NACKED = 42,     /* a = epoch, b = enum nack_reason */
-    TRACE_WRITE = 43,      /* prefiller: a gated write posted. a = first unit << 32 | units, b = epoch */
-    TRACE_TAIL = 44,       /* prefiller: tail posted. a = epoch */
-    TRACE_DRAINED = 45,    /* prefiller: all local completions in, pages freed. a = epoch */
-    TRACE_CANCELLING = 46, /* decoder: a = epoch, b = enum fail_reason */
-    TRACE_QUIESCED = 47,   /* prefiller: no write of the epoch is posted or will be. a = epoch */
-    TRACE_RELEASED = 48,   /* decoder: pages, tail slot and immediate of an ended transfer are free. a = epoch */
+    TRACE_ARMED = 40,       /* a = immediate, b = N */
+    TRACE_ACCEPTED = 41,    /* prefiller: a = epoch */
+    TRACE_NACKED = 42,      /* a = epoch, b = enum nack_reason */
+    TRACE_WRITE = 43,       /* prefiller: a gated write posted. a = first unit << 32 | units, b = epoch */
+    TRACE_TAIL = 44,        /* prefiller: tail posted. a = epoch */
+    TRACE_DRAINED = 45,     /* prefiller: all local completions in, pages freed. a = epoch */
+    TRACE_CANCELLING = 46,  /* decoder: a = epoch, b = enum fail_reason */
+    TRACE_QUIESCED = 47,    /* prefiller: no write of the epoch is posted or will be. a = epoch */
+    TRACE_RELEASED = 48,    /* decoder: pages, tail slot and immediate of an ended transfer are free. a = epoch */
     TRACE_QUARANTINED = 49, /* decoder: pages wait for the fence of a dead peer. a = epoch, b = peer */
-    TRACE_FENCED = 50,     /* decoder: a = epoch, b = peer */
-    TRACE_DEADLINE = 51,   /* decoder: a = epoch */
-    TRACE_PEER_LOST = 52,  /* a = peer */
+    TRACE_FENCED = 50,      /* decoder: a = epoch, b = peer */
+    TRACE_DEADLINE = 51,    /* decoder: a = epoch */
+    TRACE_PEER_LOST = 52,   /* a = peer */
     TRACE_PEER_JOINED = 53, /* a = peer, b = incarnation */
-    TRACE_LATE = 54,       /* a message of an epoch that has ended was dropped. a = epoch, b = message kind */
+    TRACE_LATE = 54,        /* a message of an epoch that has ended was dropped. a = epoch, b = message kind */
 };
 
 struct trace_record {

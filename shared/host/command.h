@@ -60,8 +60,8 @@ struct command {
     const char *description; /* more lines for `tandem help NAME`, without the last newline; NULL: none */
     const struct option *options;
 
-    /* Returns an exit status. Of an error in *error the frame prints the text and makes the status at least EXIT_USER.
-     */
+    /* Returns an exit status. Of an error in *error the frame prints the text and makes the status at least
+     * EXIT_USER. */
     int (*run)(const struct command_context *context, const struct arguments *arguments, struct user_error *error);
 };
 

@@ -12,8 +12,8 @@
 /* The first trace record in which two runs differ. */
 struct divergence {
     char unknown[2200]; /* why the traces cannot be had again; empty: they were compared */
-    bool found;      /* false: no difference up to the end of the shorter trace */
-    uint64_t record; /* its place in both traces, from 0 */
+    bool found;         /* false: no difference up to the end of the shorter trace */
+    uint64_t record;    /* its place in both traces, from 0 */
     int64_t time_a_ns;
     int64_t time_b_ns;
     char a[160]; /* "decode-0 dispatched request 17 prefiller=3 writes=96256" */

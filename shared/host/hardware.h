@@ -1,5 +1,5 @@
-/* A machine as the cost and network models see it, filled from scenarios/hardware. Every value there names its source.
- */
+/* A machine as the cost and network models see it, filled from scenarios/hardware. Every value there names its
+ * source. */
 #ifndef TANDEM_HOST_HARDWARE_H
 #define TANDEM_HOST_HARDWARE_H
 
@@ -9,30 +9,30 @@
  * of paged writes each of b bytes takes (gap^p + (b / bytes_per_s)^p)^(1/p). */
 struct nic {
     char name[32];
-    int64_t base_ns;           /* a: latency of a single write */
-    uint64_t bytes_per_s;      /* B: one direction */
-    int64_t gap_ps;            /* g: least time between writes, picoseconds */
-    uint32_t knee_permille;    /* p * 1000 */
-    int64_t posting_ps;        /* processor time of the posting thread per write */
-    uint32_t queue_depth;      /* writes outstanding per NIC */
+    int64_t base_ns;        /* a: latency of a single write */
+    uint64_t bytes_per_s;   /* B: one direction */
+    int64_t gap_ps;         /* g: least time between writes, picoseconds */
+    uint32_t knee_permille; /* p * 1000 */
+    int64_t posting_ps;     /* processor time of the posting thread per write */
+    uint32_t queue_depth;   /* writes outstanding per NIC */
 };
 
 struct hardware {
     char name[64];
-    char gpu[16];              /* "H100", "H200", "B200", "A100": selects the measured efficiencies */
+    char gpu[16]; /* "H100", "H200", "B200", "A100": selects the measured efficiencies */
     uint32_t gpus_per_node;
-    uint64_t memory_bytes;     /* per GPU */
+    uint64_t memory_bytes; /* per GPU */
     uint64_t memory_bytes_per_s;
-    uint64_t bf16_flops;       /* dense, per second */
-    uint64_t fp8_flops;        /* 0: no fp8 units; fp8 weights are computed in bf16 */
-    uint64_t fp4_flops;        /* 0: none */
-    uint64_t nvlink_bytes_per_s; /* per GPU, one direction */
-    struct nic nic;            /* per GPU */
-    int64_t watcher_ns;        /* from a layer's tick to its writes being posted (p50) */
-    int64_t poll_ns;           /* from the last write landing to the engine knowing */
-    int64_t message_ns;        /* one-way latency of a control message */
+    uint64_t bf16_flops;              /* dense, per second */
+    uint64_t fp8_flops;               /* 0: no fp8 units; fp8 weights are computed in bf16 */
+    uint64_t fp4_flops;               /* 0: none */
+    uint64_t nvlink_bytes_per_s;      /* per GPU, one direction */
+    struct nic nic;                   /* per GPU */
+    int64_t watcher_ns;               /* from a layer's tick to its writes being posted (p50) */
+    int64_t poll_ns;                  /* from the last write landing to the engine knowing */
+    int64_t message_ns;               /* one-way latency of a control message */
     uint64_t usd_micros_per_gpu_hour; /* 1e-6 $ */
-    char price_basis[96];      /* "on demand, AWS p5en, 2026-03" */
+    char price_basis[96];             /* "on demand, AWS p5en, 2026-03" */
 };
 
 #endif

@@ -3,12 +3,7 @@
 #include "sim/commands.h"
 
 const struct command *const commands[] = {
-    &command_plan,
-    &command_run,
-    &command_explain,
-    &command_compare,
-    &command_bench,
-    NULL,
+    &command_plan, &command_run, &command_explain, &command_compare, &command_bench, NULL,
 };
 
 int main(int argc, char **argv)

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs a query to its end, handing each row to `take`. Its parameters are `number` and, where it has a second, `text`.
- */
+/* Runs a query to its end, handing each row to `take`. Its parameters are `number` and, where it has a second,
+ * `text`. */
 static bool each_row(struct results *store, const char *sql, int64_t number, const char *text,
                      bool (*take)(sqlite3_stmt *row, void *context), void *context, struct user_error *error)
 {

@@ -47,8 +47,8 @@ struct cursor {
 /* The cursor of the table on top of the stack, which a word made: its own place. */
 struct cursor cursor_at_word(struct reader *reader, const char *path, const struct word_mark *mark);
 
-/* The cursor of a table in `parent` under `key`, which the caller has pushed: a plain table keeps its parent's place.
- */
+/* The cursor of a table in `parent` under `key`, which the caller has pushed: a plain table keeps its parent's
+ * place. */
 struct cursor cursor_below(const struct cursor *parent, const char *key);
 
 /* Pushes the value of a key and returns its Lua type. */
@@ -74,8 +74,8 @@ void read_no_others(const struct cursor *cursor, const struct schema *schema, co
 /* The whole number on top of the stack, in [min, max]. */
 int64_t read_count(const struct cursor *cursor, const char *key, int64_t min, int64_t max, const char *limit);
 
-/* The keys of the table at the cursor in alphabetical order; at most `max`, else it fails. The texts live in the table.
- */
+/* The keys of the table at the cursor in alphabetical order; at most `max`, else it fails. The texts live in the
+ * table. */
 size_t read_sorted_keys(const struct cursor *cursor, const char **names, size_t max, const char *limit);
 
 #endif

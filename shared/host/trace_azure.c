@@ -32,7 +32,8 @@ bool trace_azure_read(struct trace_reading *reading)
         return false;
     if (count != 3 || strcasecmp(fields[0].text, columns.arrival_name) != 0 ||
         strcasecmp(fields[1].text, columns.prompt_name) != 0 || strcasecmp(fields[2].text, columns.output_name) != 0)
-        return trace_wrong(reading, NULL, "not the header of an Azure trace, expected " AZURE_HEADER
+        return trace_wrong(reading, NULL,
+                           "not the header of an Azure trace, expected " AZURE_HEADER
                            "; a file with other columns is plain CSV");
     return csv_rows(reading, &columns);
 }

@@ -252,8 +252,10 @@ bool trace_parse_decimal(const char *text, int exponent, int64_t *result_ns)
 static bool read_time(struct trace_reading *reading, const struct csv_columns *columns, const char *text, int64_t *ns)
 {
     static const int exponents[] = {[CSV_TIME_S] = 9, [CSV_TIME_MS] = 6, [CSV_TIME_US] = 3, [CSV_TIME_NS] = 0};
-    static const char *const units[] = {[CSV_TIME_S] = "seconds", [CSV_TIME_MS] = "milliseconds",
-                                        [CSV_TIME_US] = "microseconds", [CSV_TIME_NS] = "nanoseconds"};
+    static const char *const units[] = {[CSV_TIME_S] = "seconds",
+                                        [CSV_TIME_MS] = "milliseconds",
+                                        [CSV_TIME_US] = "microseconds",
+                                        [CSV_TIME_NS] = "nanoseconds"};
     const char *name = columns->arrival_name;
     bool date = columns->time == CSV_TIME_DATE;
     if (*text == '\0')
@@ -261,12 +263,15 @@ static bool read_time(struct trace_reading *reading, const struct csv_columns *c
     if (date && trace_parse_date(text, ns))
         return true;
     if (date && trace_parse_decimal(text, 0, ns))
-        return trace_wrong(reading, name, "%.*s, a number without a unit, expected a date and time; name the column "
-                           "arrival_s, arrival_ms, arrival_us or arrival_ns and read it as plain CSV", shown(text),
-                           text);
+        return trace_wrong(reading, name,
+                           "%.*s, a number without a unit, expected a date and time; name the column "
+                           "arrival_s, arrival_ms, arrival_us or arrival_ns and read it as plain CSV",
+                           shown(text), text);
     if (date)
-        return trace_wrong(reading, name, "\"%.*s\", expected a date and time from 1970 to 2115 such as "
-                           "2023-11-16 18:15:46.6805900", shown(text), text);
+        return trace_wrong(reading, name,
+                           "\"%.*s\", expected a date and time from 1970 to 2115 such as "
+                           "2023-11-16 18:15:46.6805900",
+                           shown(text), text);
     if (!trace_parse_decimal(text, exponents[columns->time], ns))
         return trace_wrong(reading, name, "\"%.*s\", expected a number of %s, at least 0", shown(text), text,
                            units[columns->time]);
@@ -420,7 +425,8 @@ bool trace_csv_read(struct trace_reading *reading)
     if (result == LINE_FAILED)
         return false;
     if (result == LINE_END)
-        return trace_wrong(reading, NULL, "the file is empty, expected a header such as "
+        return trace_wrong(reading, NULL,
+                           "the file is empty, expected a header such as "
                            "arrival_s,prompt_tokens,output_tokens");
     struct csv_field fields[TRACE_COLUMNS_MAX];
     uint32_t count = 0;

@@ -1,5 +1,5 @@
-/* Between the trace reader and its formats: lines come in, rows go out. Not for others; see trace_reader.h.
- */
+/* Between the trace reader and its formats: lines come in, rows go out. Not for others; see
+ * trace_reader.h. */
 #ifndef TANDEM_HOST_TRACE_FORMAT_H
 #define TANDEM_HOST_TRACE_FORMAT_H
 

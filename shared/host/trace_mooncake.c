@@ -34,7 +34,8 @@ static bool read_time(struct trace_reading *reading, const json_t *object, int64
     const char *key = "timestamp";
     const json_t *value = json_object_get(object, key);
     if (value == NULL)
-        return trace_wrong(reading, key, "missing, expected the time of arrival in milliseconds; it is never "
+        return trace_wrong(reading, key,
+                           "missing, expected the time of arrival in milliseconds; it is never "
                            "taken as 0");
     const int64_t limit_ms = TRACE_TIME_MAX / NS_PER_MS;
     if (json_is_integer(value)) {
@@ -75,8 +76,10 @@ static bool read_blocks(struct trace_reading *reading, const json_t *object, uin
     const char *key = "hash_ids";
     const json_t *value = json_object_get(object, key);
     if (value == NULL)
-        return trace_wrong(reading, key, "missing, expected the ids of the prompt's blocks of %d tokens; a trace "
-                           "without them is plain CSV", MOONCAKE_BLOCK_TOKENS);
+        return trace_wrong(reading, key,
+                           "missing, expected the ids of the prompt's blocks of %d tokens; a trace "
+                           "without them is plain CSV",
+                           MOONCAKE_BLOCK_TOKENS);
     if (!json_is_array(value))
         return trace_wrong(reading, key, "%s, expected an array of integers", type_name(value));
     size_t count = json_array_size(value);

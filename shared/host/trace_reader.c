@@ -79,8 +79,10 @@ static bool check_text(struct trace_reading *reading, const char *line, size_t l
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)line[i];
         if ((c < 0x20 && c != '\t') || c == 0x7f)
-            return trace_wrong(reading, NULL, "byte 0x%02x in column %zu is not text; expected UTF-8, plain or "
-                               "compressed with xz, gzip or zstd", c, i + 1);
+            return trace_wrong(reading, NULL,
+                               "byte 0x%02x in column %zu is not text; expected UTF-8, plain or "
+                               "compressed with xz, gzip or zstd",
+                               c, i + 1);
     }
     return true;
 }
@@ -239,8 +241,10 @@ bool trace_tokens(struct trace_reading *reading, const char *column, uint64_t to
 bool trace_tokens_together(struct trace_reading *reading, const char *column, uint32_t prompt, uint32_t output)
 {
     if ((uint64_t)prompt + output > REQUEST_TOKENS_MAX)
-        return trace_wrong(reading, column, "a prompt of %" PRIu32 " and an output of %" PRIu32 " tokens, expected at "
-                           "most %d together", prompt, output, REQUEST_TOKENS_MAX);
+        return trace_wrong(reading, column,
+                           "a prompt of %" PRIu32 " and an output of %" PRIu32 " tokens, expected at "
+                           "most %d together",
+                           prompt, output, REQUEST_TOKENS_MAX);
     return true;
 }
 

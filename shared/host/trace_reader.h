@@ -57,18 +57,18 @@
 struct trace_file {
     char path[1024]; /* as given */
     enum trace_format format;
-    uint32_t count;               /* rows, at least 1 */
-    uint32_t out_of_order;        /* rows that stood behind a later arrival in the file */
-    uint32_t block_tokens;        /* 0: the format names no prefix blocks, and the two block arrays are NULL */
-    int64_t *arrival_ns;          /* from the first arrival: [0] is 0 */
+    uint32_t count;        /* rows, at least 1 */
+    uint32_t out_of_order; /* rows that stood behind a later arrival in the file */
+    uint32_t block_tokens; /* 0: the format names no prefix blocks, and the two block arrays are NULL */
+    int64_t *arrival_ns;   /* from the first arrival: [0] is 0 */
     uint32_t *prompt_tokens;
     uint32_t *output_tokens;
-    uint64_t *block_first;        /* count + 1 entries: the blocks of row i are blocks[block_first[i]] up to, not
-                                     including, blocks[block_first[i + 1]] */
-    uint64_t *blocks;             /* chained: see trace_block_hash() */
+    uint64_t *block_first; /* count + 1 entries: the blocks of row i are blocks[block_first[i]] up to, not
+                              including, blocks[block_first[i + 1]] */
+    uint64_t *blocks;      /* chained: see trace_block_hash() */
     uint64_t prompt_tokens_sum;
     uint64_t output_tokens_sum;
-    uint64_t fingerprint;         /* of all rows, field by field: tells apart two contents under one path */
+    uint64_t fingerprint; /* of all rows, field by field: tells apart two contents under one path */
 };
 
 /* Reads a file. NULL and `error` described when it cannot. The caller frees. */

@@ -404,8 +404,10 @@ static bool find_window(struct workload *workload, struct user_error *error)
     workload->window_rows = first_row_from(trace, end_ns) - workload->window_first;
     int64_t file_ns = trace->arrival_ns[trace->count - 1];
     if (workload->window_rows == 0) {
-        user_error_set(error, trace->path, 0, "load.window", "no request arrives in it; the last of the file arrives "
-                       "after %" PRId64 " s", file_ns / NS_PER_S);
+        user_error_set(error, trace->path, 0, "load.window",
+                       "no request arrives in it; the last of the file arrives "
+                       "after %" PRId64 " s",
+                       file_ns / NS_PER_S);
         return false;
     }
     int64_t first_ns = trace->arrival_ns[workload->window_first];
@@ -454,7 +456,8 @@ static bool find_requests(struct workload *workload, struct user_error *error)
     if (load->rate_micro_per_s == 0)
         return true;
     if (workload->recorded_ns == 0)
-        return wrong(error, "load.rate", "cannot be given: the requests of the trace that are played arrive at one "
+        return wrong(error, "load.rate",
+                     "cannot be given: the requests of the trace that are played arrive at one "
                      "instant");
     uint128 stretched_ns = ((uint128)requests * NS_MICRO + load->rate_micro_per_s / 2) / load->rate_micro_per_s;
     if (stretched_ns > (uint128)ARRIVAL_NS_MAX)
@@ -542,8 +545,8 @@ static void describe_trace(const struct workload *workload, struct workload_summ
     if (workload->recorded_ns > 0)
         summary->recorded_rate_micro_per_s =
             mul_div_floor_u64(workload->requests_max, NS_MICRO, (uint64_t)workload->recorded_ns);
-    summary->rate_micro_per_s = workload->load.rate_micro_per_s > 0 ? workload->load.rate_micro_per_s
-                                                                    : summary->recorded_rate_micro_per_s;
+    summary->rate_micro_per_s =
+        workload->load.rate_micro_per_s > 0 ? workload->load.rate_micro_per_s : summary->recorded_rate_micro_per_s;
     summary->window_rows = workload->window_rows;
     summary->first_row = workload->rotation;
     summary->out_of_order = trace->out_of_order;

@@ -52,10 +52,10 @@ struct workload_item {
 
 /* What a workload will play, for explanations and reports. */
 struct workload_summary {
-    uint64_t requests;                /* exact, but expected where the duration ends a Poisson or burst load, and 0
-                                         (unknown) where it ends a closed loop */
-    uint64_t rate_micro_per_s;        /* mean; 0: closed loop */
-    int64_t span_ns;                  /* over which they arrive; 0: closed loop */
+    uint64_t requests;                 /* exact, but expected where the duration ends a Poisson or burst load, and 0
+                                          (unknown) where it ends a closed loop */
+    uint64_t rate_micro_per_s;         /* mean; 0: closed loop */
+    int64_t span_ns;                   /* over which they arrive; 0: closed loop */
     uint64_t prompt_tokens_mean_milli; /* mean tokens x 1000: of the distribution, or of the rows in the window */
     uint64_t output_tokens_mean_milli;
     /* Of a trace, else 0: */

@@ -500,8 +500,8 @@ bool decode_side_hello(struct decode_side *side, uint32_t source, const struct m
     struct peer *peer = peers_find(&side->peers, source);
     if (peer == NULL || m->incarnation <= peer->incarnation)
         return false;
-    /* A replacement knows nothing of its predecessor's transfers, and that one may still write: the fence is to come.
-     */
+    /* A replacement knows nothing of its predecessor's transfers, and that one may still write: the fence is to
+     * come. */
     lose(side, source, m->incarnation - 1, false);
     peer->incarnation = m->incarnation;
     peer->lost = false;

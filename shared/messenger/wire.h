@@ -33,13 +33,13 @@ enum message_kind {
 
 enum nack_reason {
     NACK_NONE = 0,
-    NACK_DUPLICATE = 1,  /* (decoder, request, epoch) is already here */
-    NACK_GEOMETRY = 2,   /* the decoder's layout is unknown or cannot be mapped */
-    NACK_TOO_LARGE = 3,  /* the prompt can never fit this pool */
-    NACK_FULL = 4,       /* no room for another request */
-    NACK_MALFORMED = 5,  /* page list and token count disagree */
-    NACK_WRITE = 6,      /* the fabric failed part of the transfer; what was posted has ended */
-    NACK_OVERFLOW = 7,   /* a count does not fit its field */
+    NACK_DUPLICATE = 1, /* (decoder, request, epoch) is already here */
+    NACK_GEOMETRY = 2,  /* the decoder's layout is unknown or cannot be mapped */
+    NACK_TOO_LARGE = 3, /* the prompt can never fit this pool */
+    NACK_FULL = 4,      /* no room for another request */
+    NACK_MALFORMED = 5, /* page list and token count disagree */
+    NACK_WRITE = 6,     /* the fabric failed part of the transfer; what was posted has ended */
+    NACK_OVERFLOW = 7,  /* a count does not fit its field */
 };
 
 enum message_flags {
@@ -59,18 +59,18 @@ struct message {
     uint16_t kind;
     uint16_t flags;
     uint16_t reason;
-    uint16_t group;         /* PREFILL: the decoder's attention group */
+    uint16_t group; /* PREFILL: the decoder's attention group */
     uint32_t request;
     uint32_t epoch;
     uint32_t attempt;
     uint32_t peer;          /* REQUEST: the prefiller */
     uint32_t prompt_tokens; /* REQUEST; PREFILL: tokens whose KV is wanted, T' */
     uint32_t output_tokens;
-    uint32_t produced;      /* tokens produced so far */
+    uint32_t produced; /* tokens produced so far */
     uint32_t priority;
     uint32_t immediate;
     uint32_t tail_slot;
-    uint32_t first_token;   /* PREFILL: tokens before this one are at the decoder already */
+    uint32_t first_token; /* PREFILL: tokens before this one are at the decoder already */
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t page_count;

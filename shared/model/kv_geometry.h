@@ -29,10 +29,10 @@ struct parallelism {
 
 struct kv_geometry {
     uint16_t layers;
-    uint16_t kv_heads;     /* H; 1 for a latent cache */
-    uint16_t planes;       /* 2: K and V; 1: latent */
-    uint16_t page_tokens;  /* S */
-    uint32_t head_bytes;   /* bytes of one head of one token in one plane: D * e */
+    uint16_t kv_heads;    /* H; 1 for a latent cache */
+    uint16_t planes;      /* 2: K and V; 1: latent */
+    uint16_t page_tokens; /* S */
+    uint32_t head_bytes;  /* bytes of one head of one token in one plane: D * e */
     enum kv_layout layout;
     struct parallelism parallelism;
     uint16_t stage_layer_first[STAGES_MAX + 1]; /* global ids; stage s holds [first[s], first[s + 1]) */
@@ -40,11 +40,11 @@ struct kv_geometry {
 
 enum geometry_refusal {
     GEOMETRY_OK = 0,
-    GEOMETRY_HEADS = 1,        /* neither H % T == 0 nor T % H == 0 */
-    GEOMETRY_PAGE_SIZES = 2,   /* neither page size divides the other */
-    GEOMETRY_LAYERS = 3,       /* layer ids or counts differ, or a stage is empty */
-    GEOMETRY_MODEL = 4,        /* planes, head bytes, head count or layout differ, or a KV format that has no cache */
-    GEOMETRY_LIMIT = 5,        /* a size is 0, or a limit of base/limits.h is exceeded */
+    GEOMETRY_HEADS = 1,      /* neither H % T == 0 nor T % H == 0 */
+    GEOMETRY_PAGE_SIZES = 2, /* neither page size divides the other */
+    GEOMETRY_LAYERS = 3,     /* layer ids or counts differ, or a stage is empty */
+    GEOMETRY_MODEL = 4,      /* planes, head bytes, head count or layout differ, or a KV format that has no cache */
+    GEOMETRY_LIMIT = 5,      /* a size is 0, or a limit of base/limits.h is exceeded */
 };
 
 /* The geometry of `architecture` served with `parallelism`; layers are dealt to stages evenly, the first stages taking

@@ -19,13 +19,13 @@ struct transfer_pair {
     uint16_t destination_rank; /* numbered within the instance */
     uint16_t layer_first;      /* global layer ids [layer_first, layer_first + layer_count) */
     uint16_t layer_count;
-    uint32_t runs;               /* contiguous pieces per unit, layer and plane. NHD: 1 where both sides hold the same
-                                    heads, else unit_tokens. HND: 1 where the pages are equal, else the heads moved */
-    uint32_t run_bytes;          /* bytes of one piece */
-    uint32_t source_offset;      /* of the first piece, from the start of the page's plane on that rank, for the first
-                                    unit of the page */
+    uint32_t runs;          /* contiguous pieces per unit, layer and plane. NHD: 1 where both sides hold the same
+                               heads, else unit_tokens. HND: 1 where the pages are equal, else the heads moved */
+    uint32_t run_bytes;     /* bytes of one piece */
+    uint32_t source_offset; /* of the first piece, from the start of the page's plane on that rank, for the first
+                               unit of the page */
     uint32_t destination_offset;
-    uint32_t source_run_stride;  /* from piece to piece; 0 when runs == 1 */
+    uint32_t source_run_stride; /* from piece to piece; 0 when runs == 1 */
     uint32_t destination_run_stride;
     uint32_t source_unit_stride; /* from unit to unit inside a source page that holds several; else 0 */
     uint32_t destination_unit_stride;

@@ -50,8 +50,7 @@ static void watch(struct instance *instance, uint32_t slot)
     uint64_t held = (uint64_t)s->page_count * instance->config->geometry.page_tokens;
     CHECK(held > s->join_context);
     uint64_t full = s->join_step + (held - s->join_context);
-    slot_heap_push(&instance->groups[s->group].attention, slot,
-                   min_u64(finish_key(finish), full_key(full)), s->age);
+    slot_heap_push(&instance->groups[s->group].attention, slot, min_u64(finish_key(finish), full_key(full)), s->age);
 }
 
 static void join(struct instance *instance, uint32_t slot)

@@ -29,7 +29,7 @@ void decode_advance(struct instance *instance, uint32_t steps);
 /* What has to be done after a step, one sequence at a time. */
 enum decode_due {
     DECODE_NOTHING = 0,
-    DECODE_FINISHED = 1,  /* *slot has produced its last token and has left the batch; it still holds its pages */
+    DECODE_FINISHED = 1, /* *slot has produced its last token and has left the batch; it still holds its pages */
     /* *slot, the youngest of its group's complete sequences, has left the batch (or the line for it) and must give up
      * its pages so that an older one can go on. */
     DECODE_PREEMPTED = 2,

@@ -29,8 +29,8 @@ static void make_groups(struct instance *instance, struct arena *arena)
     }
 }
 
-void instance_make(struct instance *instance, struct arena *arena, const struct node_config *config,
-                   struct runtime *rt, uint32_t peer_page_tokens)
+void instance_make(struct instance *instance, struct arena *arena, const struct node_config *config, struct runtime *rt,
+                   uint32_t peer_page_tokens)
 {
     CHECK(config->group_count >= 1 && config->group_count <= GROUPS_MAX);
     CHECK(config->request_blocks_max <= REQUEST_BLOCKS_MAX);

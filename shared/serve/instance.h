@@ -57,8 +57,8 @@ struct instance {
     uint32_t aborting_count;
 
     uint64_t decode_sequences;
-    uint32_t running;        /* sequences in prefill or decode */
-    uint64_t queued_tokens;  /* over all groups */
+    uint32_t running;       /* sequences in prefill or decode */
+    uint64_t queued_tokens; /* over all groups */
     uint32_t waiting_count;
     uint32_t transfers;
     uint32_t quarantined;
@@ -67,8 +67,8 @@ struct instance {
 
 /* Lays the instance out in the arena (measuring or real). `peer_page_tokens` is the smallest page among the peers that
  * may ask for a transfer; 0: there are none. */
-void instance_make(struct instance *instance, struct arena *arena, const struct node_config *config,
-                   struct runtime *rt, uint32_t peer_page_tokens);
+void instance_make(struct instance *instance, struct arena *arena, const struct node_config *config, struct runtime *rt,
+                   uint32_t peer_page_tokens);
 
 /* A cleared sequence, or SLOT_NONE when the table is full. */
 uint32_t instance_take_slot(struct instance *instance);

@@ -99,8 +99,8 @@ uint32_t page_pool_match(struct page_pool *pool, const uint64_t *hashes, uint32_
             break;
         if (pool->blocks[block].pins++ == 0)
             order_remove(pool, block);
-        memcpy(&pages[(size_t)found * pool->pages_per_block],
-               &pool->block_pages[(size_t)block * pool->pages_per_block], pool->pages_per_block * sizeof *pages);
+        memcpy(&pages[(size_t)found * pool->pages_per_block], &pool->block_pages[(size_t)block * pool->pages_per_block],
+               pool->pages_per_block * sizeof *pages);
     }
     return found;
 }

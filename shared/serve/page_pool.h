@@ -34,14 +34,14 @@ struct page_pool {
 
     uint32_t pages_per_block; /* 0: no prefix index */
     uint32_t blocks_max;
-    uint32_t block_unused;    /* head of the list of unused block records */
+    uint32_t block_unused; /* head of the list of unused block records */
     uint32_t oldest;
     uint32_t newest;
-    uint32_t evictable;       /* blocks without pins */
-    uint32_t *page_block;     /* by page: block index plus one; 0: the page is in no block */
-    uint32_t *block_pages;    /* pages_per_block entries a block */
+    uint32_t evictable;    /* blocks without pins */
+    uint32_t *page_block;  /* by page: block index plus one; 0: the page is in no block */
+    uint32_t *block_pages; /* pages_per_block entries a block */
     struct prefix_block *blocks;
-    struct index_map index;   /* hash -> block */
+    struct index_map index; /* hash -> block */
 };
 
 void page_pool_make(struct page_pool *pool, struct arena *arena, struct runtime *rt, uint32_t group, uint32_t pages,

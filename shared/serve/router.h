@@ -16,7 +16,7 @@ struct router_member {
     uint32_t node;
     const struct peer_config *config;
     bool lost;
-    uint32_t incarnation; /* of its last HELLO */
+    uint32_t incarnation;     /* of its last HELLO */
     uint64_t queued_tokens;   /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens
                                  of the requests it is serving */
     uint64_t pages_available; /* as last reported */

@@ -56,8 +56,8 @@ struct moe_shape {
 };
 struct operator_time moe_time(const struct device *device, double tokens, const struct moe_shape *shape);
 
-/* Experts that at least one of `tokens` tokens is routed to, if all are equally likely: E * (1 - (1 - k / E)^tokens).
- */
+/* Experts that at least one of `tokens` tokens is routed to, if all are equally likely: E * (1 - (1 - k /
+ * E)^tokens). */
 double distinct_experts(double experts, double active, double tokens);
 
 /* One layer's attention of `sequences` sequences that read `context` cached tokens in all, on one rank. `window` 0:

@@ -55,12 +55,12 @@ uint32_t network_start(struct network *network, int64_t now_ns, const struct flo
 /* No further layer is posted; what is available by now still goes out. The flow completes later, with `stopped`. */
 void network_stop(struct network *network, int64_t now_ns, uint32_t id);
 
-/* Everything the flow has not delivered is lost, at once; no completion follows. For killed instances and failed NICs.
- */
+/* Everything the flow has not delivered is lost, at once; no completion follows. For killed instances and failed
+ * NICs. */
 void network_kill(struct network *network, int64_t now_ns, uint32_t id);
 
-/* Rank `rank`'s NIC of `node` carries nothing from now on (up = false) or works again. Flows over it stall meanwhile.
- */
+/* Rank `rank`'s NIC of `node` carries nothing from now on (up = false) or works again. Flows over it stall
+ * meanwhile. */
 void network_nic(struct network *network, int64_t now_ns, uint32_t node, uint32_t rank, bool up);
 
 /* The next instant at which network_advance() has something to do; TIME_NEVER when idle. */

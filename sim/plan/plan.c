@@ -53,8 +53,8 @@ static bool run_round(struct round *round)
     return whole;
 }
 
-/* Whether a candidate's first seed came near enough to the best of its kind, this wave included, to deserve the others.
- */
+/* Whether a candidate's first seed came near enough to the best of its kind, this wave included, to deserve the
+ * others. */
 static bool deserves_seeds(const struct plan *plan, const struct plan_candidate *item)
 {
     if (plan->options->exhaustive)

@@ -67,8 +67,8 @@ struct plan_result {
     uint32_t variant_count;
 };
 
-/* Where probes are kept. Called by one thread at a time. Either may be NULL. `candidate` names it within the scenario.
- */
+/* Where probes are kept. Called by one thread at a time. Either may be NULL. `candidate` names it within the
+ * scenario. */
 struct probe_store {
     void *self;
     bool (*find)(void *self, const char *candidate, uint64_t rate_micro_per_s, uint64_t seed, struct probe *probe);

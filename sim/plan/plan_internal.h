@@ -1,5 +1,5 @@
-/* What the parts of the planner share: enumeration (space.c), search (search.c), verdict (verdict.c), order (plan.c).
- */
+/* What the parts of the planner share: enumeration (space.c), search (search.c), verdict (verdict.c), order
+ * (plan.c). */
 #ifndef TANDEM_SIM_PLAN_PLAN_INTERNAL_H
 #define TANDEM_SIM_PLAN_PLAN_INTERNAL_H
 

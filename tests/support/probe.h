@@ -28,8 +28,8 @@ struct probe {
     struct probe_event *log;
 };
 
-/* A participant's function. Asserts rules 1 and 2: never re-entered, and time stands still within and never goes back.
- */
+/* A participant's function. Asserts rules 1 and 2: never re-entered, and time stands still within and never goes
+ * back. */
 void probe_handle(void *self, const struct event *event);
 void probe_free(struct probe *probe);
 

@@ -23,8 +23,8 @@ struct request_row fixture_request(uint64_t seed, uint32_t request);
 struct run_summary fixture_summary(uint64_t seed, uint32_t requests);
 struct results_begin fixture_begin(struct results *store, uint64_t seed);
 
-/* Stores the run that `begin` describes. Returns its id, or 0 with an error. fixture_run() makes the description too.
- */
+/* Stores the run that `begin` describes. Returns its id, or 0 with an error. fixture_run() makes the description
+ * too. */
 int64_t fixture_run_begun(struct results *store, const struct results_begin *begin, uint32_t requests,
                           struct user_error *error);
 int64_t fixture_run(struct results *store, uint64_t seed, uint32_t requests, struct user_error *error);

@@ -148,8 +148,8 @@ static void test_the_youngest_is_preempted_and_the_oldest_goes_on(void **state)
     assert_calls(&decoder, "launch 5 x2 g0 decode 2/62 pages r1 2+1\n");
     decoder.traces = true;
     lone_steps_done(&decoder, 2);
-    /* r2 is full, there is no page, and r2 itself is the youngest. It waits, holding nothing, for its KV of 32 tokens.
-     */
+    /* r2 is full, there is no page, and r2 itself is the youngest. It waits, holding nothing, for its KV of 32
+     * tokens. */
     assert_calls(&decoder, "trace preempted r2 32 0\n"
                            "trace admit_wait r2 3 2\n"
                            "trace batch 1 0\n"
@@ -256,8 +256,8 @@ static void test_a_prefix_found_here_is_not_asked_for(void **state)
     assert_int_equal(s.pages_cached, 6);
     assert_int_equal(s.pages_free, s.pages_total);
     lone_forget(&decoder);
-    /* The third block ends with the token that is never fetched: two can be used, and the last two pages are asked for.
-     */
+    /* The third block ends with the token that is never fetched: two can be used, and the last two pages are asked
+     * for. */
     request_with_blocks(2, 96, 1, blocks, 3);
     assert_calls(&decoder, "expect 0x00200000 8\n"
                            "send n1 prefill r2 e2 tokens 95 first 64 pages 6-7 0x00200000 tail 0 group 0\n");

@@ -484,8 +484,8 @@ struct queue_result {
     double error_s; /* two standard errors, over batches */
 };
 
-/* Poisson arrivals over one NIC of 1 GB/s, mean service 1 ms. `fifo`: one at a time, the next when the last has ended.
- */
+/* Poisson arrivals over one NIC of 1 GB/s, mean service 1 ms. `fifo`: one at a time, the next when the last has
+ * ended. */
 static struct queue_result queue_run(double load, bool exponential, bool fifo, uint64_t seed)
 {
     enum { BATCHES = 40, PER_BATCH = 5000, TOTAL = BATCHES * PER_BATCH };

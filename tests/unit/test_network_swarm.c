@@ -28,8 +28,8 @@ struct swarm {
     struct transfer_plan *plans[SWARM_PLANS];
 };
 
-/* One draw a statement, here and below: the order within an initializer or an argument list is the compiler's choice.
- */
+/* One draw a statement, here and below: the order within an initializer or an argument list is the compiler's
+ * choice. */
 static struct nic random_nic(struct rng *rng)
 {
     struct nic nic = {0};
@@ -333,8 +333,8 @@ static void closed_form_equals_an_event_a_layer(void **state)
     assert_true(plain_events > closed_events * 3 / 2);
 }
 
-/* The unrolled recurrence alone, from any state that a flow can be in and at any rate: idle, behind, and both in turn.
- */
+/* The unrolled recurrence alone, from any state that a flow can be in and at any rate: idle, behind, and both in
+ * turn. */
 static void unrolled_recurrence_equals_its_steps(void **state)
 {
     (void)state;

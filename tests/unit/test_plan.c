@@ -464,8 +464,8 @@ static void the_prefiller_is_too_slow(void **state)
     expect_bound(long_prompts_short_outputs, BOUND_PREFILL_COMPUTE);
 }
 
-/* A decoder asks for one transfer at a time per slot, and the prefiller is what keeps them busy: not the slots' fault.
- */
+/* A decoder asks for one transfer at a time per slot, and the prefiller is what keeps them busy: not the slots'
+ * fault. */
 static void few_slots_before_a_slow_prefiller(struct scenario *scenario)
 {
     long_prompts_short_outputs(scenario);

@@ -299,8 +299,8 @@ static void test_more_is_cached_here_than_the_decoder_has(void **state)
 static void test_a_partly_filled_block_is_never_shared(void **state)
 {
     (void)state;
-    /* A prompt of 40 tokens and 30 tokens of output: its second block's name says nothing of tokens behind the prompt.
-     */
+    /* A prompt of 40 tokens and 30 tokens of output: its second block's name says nothing of tokens behind the
+     * prompt. */
     cluster.config[PREFILLER].scheduler.prefix_cache = 1;
     begin();
     struct message message = prefill_of(1, 1, 69, 0);

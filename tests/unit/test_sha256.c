@@ -1,5 +1,5 @@
-/* SHA-256 against the examples that NIST publishes with FIPS 180-4, and against itself for every way to cut the input.
- */
+/* SHA-256 against the examples that NIST publishes with FIPS 180-4, and against itself for every way to cut the
+ * input. */
 #include "host/sha256.h"
 
 #include <setjmp.h>

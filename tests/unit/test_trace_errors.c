@@ -87,11 +87,26 @@ static void test_dates(void **state)
 {
     (void)state;
     static const char *const dates[] = {
-        "2023-11-16",          "2023-11-16 18:15",        "2023-13-16 18:15:46", "2023-00-16 18:15:46",
-        "2023-02-29 18:15:46", "2100-02-29 18:15:46",     "2023-11-31 18:15:46", "2023-11-00 18:15:46",
-        "2023-11-16 24:15:46", "2023-11-16 18:60:46",     "2023-11-16 18:15:60", "2023-11-16 18:15:46.",
-        "1969-12-31 23:59:59", "2116-01-01 00:00:00",     "16.11.2023 18:15:46", "2023-11-16 18:15:46 UTC",
-        "2023-11-16x18:15:46", "1970-01-01 00:30:00+01:00", "2023-11-16 18:15:46+0100", "2023-11-16 18:15:46+15:00",
+        "2023-11-16",
+        "2023-11-16 18:15",
+        "2023-13-16 18:15:46",
+        "2023-00-16 18:15:46",
+        "2023-02-29 18:15:46",
+        "2100-02-29 18:15:46",
+        "2023-11-31 18:15:46",
+        "2023-11-00 18:15:46",
+        "2023-11-16 24:15:46",
+        "2023-11-16 18:60:46",
+        "2023-11-16 18:15:60",
+        "2023-11-16 18:15:46.",
+        "1969-12-31 23:59:59",
+        "2116-01-01 00:00:00",
+        "16.11.2023 18:15:46",
+        "2023-11-16 18:15:46 UTC",
+        "2023-11-16x18:15:46",
+        "1970-01-01 00:30:00+01:00",
+        "2023-11-16 18:15:46+0100",
+        "2023-11-16 18:15:46+15:00",
         "2023-11-16 18:15:46.1234567890",
     };
     for (size_t i = 0; i < sizeof dates / sizeof dates[0]; i++) {
@@ -100,7 +115,8 @@ static void test_dates(void **state)
         snprintf(text, sizeof text, AZURE "%s,374,44\n", dates[i]);
         snprintf(expected, sizeof expected,
                  "load.csv:2: TIMESTAMP: \"%s\", expected a date and time from 1970 to 2115 such as "
-                 "2023-11-16 18:15:46.6805900", dates[i]);
+                 "2023-11-16 18:15:46.6805900",
+                 dates[i]);
         expect_error(text, strlen(text), TRACE_FORMAT_AZURE_CSV, expected);
     }
 }
@@ -258,8 +274,8 @@ static void test_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_azure),     cmocka_unit_test(test_dates),        cmocka_unit_test(test_plain),
-        cmocka_unit_test(test_mooncake),  cmocka_unit_test(test_nul),          cmocka_unit_test(test_long_line),
+        cmocka_unit_test(test_azure),        cmocka_unit_test(test_dates), cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_mooncake),     cmocka_unit_test(test_nul),   cmocka_unit_test(test_long_line),
         cmocka_unit_test(test_many_columns), cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests_name("trace_errors", tests, NULL, NULL);

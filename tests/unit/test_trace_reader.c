@@ -142,7 +142,9 @@ static void test_spelling(void **state)
     (void)state;
     const struct row rows[] = {{0, 10, 70}, {1500000000, 22, 104}};
     /* Byte order mark, quotes, blanks around fields, a missing last line end, blank lines at the end. */
-    expect_text("\xef\xbb\xbf" "arrival_s,prompt_tokens,output_tokens\n0,10,70\n1.5,22,104", TRACE_FORMAT_CSV, rows, 2);
+    expect_text("\xef\xbb\xbf"
+                "arrival_s,prompt_tokens,output_tokens\n0,10,70\n1.5,22,104",
+                TRACE_FORMAT_CSV, rows, 2);
     expect_text("\"arrival_s\",\"prompt_tokens\",\"output_tokens\"\r\n"
                 "\"0\" , 10,\t70\r\n1.5 ,\"22\", 104 \r\n\r\n  \n\n",
                 TRACE_FORMAT_CSV, rows, 2);
@@ -397,12 +399,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_azure),           cmocka_unit_test(test_dates),
-        cmocka_unit_test(test_calendar),        cmocka_unit_test(test_plain_columns),   cmocka_unit_test(test_spelling),
-        cmocka_unit_test(test_decimals),        cmocka_unit_test(test_longest_lengths),
-        cmocka_unit_test(test_sorting),         cmocka_unit_test(test_mooncake),
-        cmocka_unit_test(test_mooncake_sorting), cmocka_unit_test(test_fingerprint),
-        cmocka_unit_test(test_compressed),      cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_long_file),       cmocka_unit_test(test_shipped),
+        cmocka_unit_test(test_calendar),        cmocka_unit_test(test_plain_columns),
+        cmocka_unit_test(test_spelling),        cmocka_unit_test(test_decimals),
+        cmocka_unit_test(test_longest_lengths), cmocka_unit_test(test_sorting),
+        cmocka_unit_test(test_mooncake),        cmocka_unit_test(test_mooncake_sorting),
+        cmocka_unit_test(test_fingerprint),     cmocka_unit_test(test_compressed),
+        cmocka_unit_test(test_truncated),       cmocka_unit_test(test_long_file),
+        cmocka_unit_test(test_shipped),
     };
     return cmocka_run_group_tests_name("trace_reader", tests, NULL, NULL);
 }

@@ -613,8 +613,7 @@ static void test_azure_at_a_rate(void **state)
     struct trace_file *trace = trace_file_read(path, TRACE_FORMAT_AZURE_CSV, &error);
     if (trace == NULL)
         fail_msg("%s", error.text);
-    struct load load = {
-        .arrivals = ARRIVAL_TRACE, .rate_micro_per_s = 16000000, .requests = 2000, .trace_repeat = 1};
+    struct load load = {.arrivals = ARRIVAL_TRACE, .rate_micro_per_s = 16000000, .requests = 2000, .trace_repeat = 1};
     uint32_t first_rows[4];
     for (uint64_t seed = 0; seed < 4; seed++) {
         struct workload *workload = create(&load, seed, trace);

@@ -34,8 +34,8 @@ static inline struct kernel_pages kernel_pages_make(const struct kv_memory *memo
     return p;
 }
 
-/* Offset of head `head` of the token in slot `slot` of page `page`, in bytes. `layer` counts within the rank's stage.
- */
+/* Offset of head `head` of the token in slot `slot` of page `page`, in bytes. `layer` counts within the rank's
+ * stage. */
 KERNEL uint64_t kernel_page_offset(const struct kernel_pages *p, uint32_t layer, uint32_t plane, uint32_t page,
                                    uint32_t head, uint32_t slot)
 {

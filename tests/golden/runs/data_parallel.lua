@@ -1,5 +1,5 @@
--- Attention groups of one rank each, experts spread over all, latents as KV; clients that go away; a short prefill budget
--- that cuts prompts into chunks.
+-- Attention groups of one rank each, experts spread over all, latents as KV; clients that go away; a short prefill
+-- budget that cuts prompts into chunks.
 local h200 = require "hardware.h200"
 
 return scenario {
