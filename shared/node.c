@@ -159,7 +159,9 @@ static void first_tokens(struct node *node)
             continue;
         s->resumed = true;
         rt_trace(node->rt, TRACE_FIRST_TOKEN, s->request, 0, 0);
-        report_to_front(instance, MESSAGE_FIRST_TOKEN, s->request, 0, decode_produced(instance, s));
+        struct report report = report_of(s, MESSAGE_FIRST_TOKEN);
+        report.produced = decode_produced(instance, s);
+        report_to_front(instance, &report);
     }
 }
 
@@ -169,9 +171,10 @@ static void decoder_aborts(struct node *node)
     for (uint32_t i = 0; i < instance->aborting_count; i++) {
         uint32_t slot = instance->aborting[i];
         decode_leave(instance, slot);
-        uint32_t request = instance->sequences[slot].request;
+        struct report report = report_of(&instance->sequences[slot], MESSAGE_ABORTED);
+        report.reason = FAIL_CLIENT;
         decode_side_end(&node->decoder, slot);
-        report_to_front(instance, MESSAGE_ABORTED, request, FAIL_CLIENT, 0);
+        report_to_front(instance, &report);
     }
     instance->aborting_count = 0;
 }
@@ -182,13 +185,12 @@ static void finished(struct node *node, uint32_t slot)
     struct sequence *s = &instance->sequences[slot];
     rt_trace(node->rt, TRACE_FINISHED, s->request, s->produced, 0);
     instance_publish(instance, slot, s->prompt_tokens);
-    uint32_t request = s->request;
-    uint32_t produced = s->produced;
+    struct report report = report_of(s, MESSAGE_FINISHED);
     if (node->config->role == ROLE_DECODE)
         decode_side_end(&node->decoder, slot);
     else
         instance_end(instance, slot);
-    report_to_front(instance, MESSAGE_FINISHED, request, 0, produced);
+    report_to_front(instance, &report);
 }
 
 static void serve_due(struct node *node)

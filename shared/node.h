@@ -45,16 +45,15 @@ enum reject_reason {
     REJECT_COUNT_OVERFLOW = 8, /* N or an index does not fit its field */
 };
 
-/* Why a request that was under way ended without an answer. Append-only. */
+/* Why a request that was under way ended without an answer; after the last attempt, why that one failed. Append-only.
+ */
 enum fail_reason {
     FAIL_NONE = 0,
     FAIL_PEER_LOST = 1,
     FAIL_DEADLINE = 2,
     FAIL_WRITE = 3,
-    FAIL_CLIENT = 4,   /* the client went away; an abort, not a failure */
-    FAIL_ATTEMPTS = 5, /* tried as often as the policy allows */
-    FAIL_STOPPED = 6,
-    FAIL_REFUSED = 7, /* the prefiller had no room for it */
+    FAIL_CLIENT = 4,  /* the client went away; an abort, not a failure */
+    FAIL_REFUSED = 5, /* the prefiller had no room for it */
 };
 
 struct scheduler_policy {
@@ -106,7 +105,6 @@ struct node_config {
     uint32_t prefix_block_tokens; /* tokens of a prefix block, a multiple of the page's; 0: no prefix cache */
     uint32_t tail_bytes;
     uint32_t tail_writes;
-    uint32_t produces_first_token; /* mixed only: 1, the step that ends the prefill yields the first token */
     struct scheduler_policy scheduler;
     struct messenger_policy messenger;
 

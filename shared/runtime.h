@@ -71,7 +71,6 @@ struct request_spec {
     uint32_t output_tokens; /* >= 1. The scheduler reserves by it only where a policy says so */
     uint32_t block_count;   /* prefix blocks named in `blocks`; 0: shares no prefix with anything */
     uint32_t block_tokens;  /* tokens of a prefix block; the last may be partly filled */
-    uint32_t priority;      /* smaller is more urgent */
     int64_t deadline_ns;    /* of the first token, for earliest-deadline-first; TIME_NEVER: none */
     uint64_t token_seed;    /* the prompt's tokens derive from it where tokens are real */
     const uint64_t *blocks; /* chained hashes: equal hash means equal block and equal everything before it */
@@ -123,8 +122,9 @@ struct step_launch {
 #define STEP_NONE UINT32_MAX
 
 /* A gated paged write: units [unit_first, unit_first + unit_count) of a prompt, along a transfer plan, layer by layer
- * as the step that produces them passes each layer. With gate == STEP_NONE everything is available at once. A tail goes
- * with the last write of a request, after its last layer. */
+ * as the step that produces them passes each layer. With gate == STEP_NONE everything is available at once. A tail
+ * (what else the decoder needs, such as hidden states) exists only when the step of the last chunk has ended: it is a
+ * write of its own, with no units and no gate, the last that is posted for a request. */
 struct paged_write {
     uint32_t ticket;
     uint32_t gate; /* launch ticket, which must be the one in progress or an earlier one */
@@ -134,7 +134,7 @@ struct paged_write {
     uint32_t request;                 /* whose bytes: for shadow memory and traces */
     uint32_t epoch;
     uint32_t unit_first;
-    uint32_t unit_count; /* may be 0 when only the tail is sent */
+    uint32_t unit_count; /* 0: the tail alone */
     uint16_t source_group;
     uint16_t destination_group;
     uint32_t tail_writes; /* 0: no tail */

@@ -2,7 +2,6 @@
 #include "host/interrupt.h"
 #include "host/output.h"
 #include "host/progress.h"
-#include "host/report_run.h"
 #include "host/results.h"
 #include "sim/commands.h"
 #include "sim/stored_run.h"
@@ -12,15 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct option run_options[] = {
-    {"set", "PATH=VALUE", "change a value of the scenario", OPTION_LIST},
-    {"seed", "N", "of the run (the scenario's)", OPTION_INTEGER},
-    {"record", "LIST", "store these too: transfers, steps, or both with a comma", OPTION_TEXT},
-    {"db", "FILE", "the results database (tandem.db)", OPTION_TEXT},
-    {"threads", "N", "of a sweep (one a processor)", OPTION_INTEGER},
-    {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
-    {NULL, NULL, NULL, OPTION_FLAG},
-};
+const char *const run_simulated_alone[] = {"threads", NULL};
 
 /* One variant of the sweep. Its Lua state stays with the main thread; the simulation reads the plain struct. */
 struct variant {
@@ -45,26 +36,12 @@ struct sweep {
     struct progress *progress;
 };
 
-/* What was set is stored with the run: it is how the run can be had again. Of a path set twice the last one counts. */
-static uint32_t set_params(const struct scenario_sets *sets, struct results_param *params)
-{
-    uint32_t count = 0;
-    for (size_t k = 0; k < sets->count; k++) {
-        bool last = true;
-        for (size_t later = k + 1; later < sets->count; later++)
-            last = last && strcmp(sets->sets[later].path, sets->sets[k].path) != 0;
-        if (last)
-            params[count++] = (struct results_param){sets->sets[k].path, sets->sets[k].value};
-    }
-    return count;
-}
-
 static void run_variant(void *context, uint32_t index)
 {
     struct sweep *sweep = context;
     struct variant *variant = &sweep->variants[index];
     struct results_param params[SETS_MAX + SCENARIO_VARY_MAX];
-    uint32_t param_count = set_params(sweep->sets, params);
+    uint32_t param_count = run_params(sweep->sets->sets, sweep->sets->count, params);
     for (size_t k = 0; k < variant->override_count; k++)
         params[param_count++] = (struct results_param){variant->overrides[k].path, variant->overrides[k].value};
     struct deployment_choice choice = deployment_default(variant->scenario);
@@ -103,7 +80,6 @@ static int status_exit(enum run_status status)
     return EXIT_USER;
 }
 
-/* Shows one run and asks the scenario what it expected. */
 static int tell(struct sweep *sweep, struct variant *variant, const struct command_context *command,
                 const struct output *output, json_t *answers, struct user_error *error)
 {
@@ -113,29 +89,8 @@ static int tell(struct sweep *sweep, struct variant *variant, const struct comma
             *error = variant->error;
         return exit;
     }
-    struct run_report report;
-    if (!results_run_read(sweep->store, variant->run, &report, error))
-        return EXIT_USER;
-    json_t *json = run_report_json(&report);
-    if (output->format == OUTPUT_JSON)
-        json_array_append(answers, json);
-    else
-        report_run(&report, output);
-    run_report_free(&report);
-    struct user_error failed = {.set = false};
-    enum expect_outcome outcome = scenario_expect(variant->scenario, json, &failed);
-    json_decref(json);
-    if (outcome == EXPECT_HELD)
-        return EXIT_OK;
-    if (outcome == EXPECT_BROKEN) {
-        *error = failed;
-        return EXIT_USER;
-    }
-    for (size_t k = 0; k < variant->override_count; k++)
-        fprintf(command->err, "%s%s=%s%s", k == 0 ? "with " : ", ", variant->overrides[k].path,
-                variant->overrides[k].value, k + 1 == variant->override_count ? ":\n" : "");
-    fprintf(command->err, "%s\n", failed.text);
-    return EXIT_WORSE;
+    return run_tell(sweep->store, variant->run, variant->scenario, variant->overrides, variant->override_count, command,
+                    output, answers, error);
 }
 
 static int sweep_all(struct sweep *sweep, const struct command_context *command, const struct arguments *arguments,
@@ -194,27 +149,7 @@ static void free_variants(struct sweep *sweep)
     free(sweep->variants);
 }
 
-static bool read_record(const struct arguments *arguments, uint32_t *record, struct user_error *error)
-{
-    const char *text = argument_text(arguments, "record");
-    *record = 0;
-    while (text != NULL && *text != '\0') {
-        size_t length = strcspn(text, ",");
-        if (length == strlen("transfers") && strncmp(text, "transfers", length) == 0) {
-            *record |= RECORD_TRANSFERS;
-        } else if (length == strlen("steps") && strncmp(text, "steps", length) == 0) {
-            *record |= RECORD_STEPS;
-        } else {
-            user_error_set(error, NULL, 0, NULL, "--record: %.*s is unknown; transfers and steps can be stored",
-                           (int)length, text);
-            return false;
-        }
-        text += length + (text[length] == ',');
-    }
-    return true;
-}
-
-static int run_run(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
+int run_simulated(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
 {
     struct scenario_sets sets;
     struct sweep sweep = {.count = 0, .sets = &sets};
@@ -224,7 +159,7 @@ static int run_run(const struct command_context *command, const struct arguments
     sweep.seed = seed < 0 ? 0 : (uint64_t)seed;
     interrupt_install();
     struct scenario *scenario = NULL;
-    if (scenario_sets_read(arguments, &sets, error) && read_record(arguments, &sweep.record, error))
+    if (scenario_sets_read(arguments, &sets, error) && run_record_read(arguments, &sweep.record, error))
         scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error);
     if (scenario != NULL && load_variants(&sweep, scenario, error)) {
         sweep.store = results_open(database_path(arguments), RESULTS_WRITE, error);
@@ -241,16 +176,3 @@ static int run_run(const struct command_context *command, const struct arguments
     scenario_sets_free(&sets);
     return exit;
 }
-
-const struct command command_run = {
-    .name = "run",
-    .operands = "SCENARIO",
-    .operands_min = 1,
-    .operands_max = 1,
-    .summary = "simulate the scenario, or its sweep, and store the result",
-    .description =
-        "A scenario with `vary` is run once per combination of its values. A run that is stored already is run\n"
-        "again as a check: it must come out the same.",
-    .options = run_options,
-    .run = run_run,
-};

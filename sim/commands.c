@@ -21,41 +21,6 @@ static const struct option explain_options[] = {
     {NULL, NULL, NULL, OPTION_FLAG},
 };
 
-bool scenario_sets_read(const struct arguments *arguments, struct scenario_sets *sets, struct user_error *error)
-{
-    size_t cursor = 0;
-    const char *text;
-    *sets = (struct scenario_sets){.count = 0};
-    while ((text = argument_next(arguments, "set", &cursor)) != NULL) {
-        if (sets->count == SETS_MAX) {
-            user_error_set(error, NULL, 0, NULL, "--set: more than %d", SETS_MAX);
-            return false;
-        }
-        size_t size = strlen(text) + 1;
-        char *copy = malloc(size);
-        if (copy == NULL) {
-            user_error_set(error, NULL, 0, NULL, "out of memory");
-            return false;
-        }
-        sets->texts[sets->count] = memcpy(copy, text, size);
-        if (!scenario_override_split(copy, &sets->sets[sets->count++], error))
-            return false;
-    }
-    return true;
-}
-
-void scenario_sets_free(struct scenario_sets *sets)
-{
-    for (size_t k = 0; k < SETS_MAX; k++)
-        free(sets->texts[k]);
-}
-
-const char *database_path(const struct arguments *arguments)
-{
-    const char *path = argument_text(arguments, "db");
-    return path == NULL ? "tandem.db" : path;
-}
-
 static const struct pool *pool_of(const struct scenario *scenario, enum node_role role)
 {
     for (uint32_t k = 0; k < scenario->pool_count; k++)

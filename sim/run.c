@@ -188,7 +188,7 @@ static struct sim *make_sim(struct run *run, uint64_t seed)
         const struct deployment_instance *instance = &deployment->instances[i];
         struct sim_node_config *node = &nodes[i];
         node->group_count = deployment->configs[i].group_count;
-        node->produces_first_token = deployment->configs[i].produces_first_token != 0;
+        node->produces_first_token = deployment->configs[i].role == ROLE_MIXED;
         node->network.host = instance->host;
         node->network.ranks = instance->ranks;
         /* The front stands beside the first pool and talks as fast. */
@@ -269,23 +269,6 @@ static void schedule_faults(struct run *run)
         sim_set_faults(run->sim, run->options->hooks);
 }
 
-static struct deployment_sizes sizes_of(const struct run *run)
-{
-    struct deployment_sizes sizes = deployment_sizes(run->load);
-    const struct trace_file *trace = run->options->recorded;
-    if (run->load->arrivals != ARRIVAL_TRACE || trace == NULL)
-        return sizes;
-    sizes.request_tokens_max = 0;
-    sizes.prefix_block_tokens = trace->block_tokens;
-    for (uint32_t i = 0; i < trace->count; i++) {
-        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
-        if (trace->block_tokens != 0)
-            sizes.request_blocks_max =
-                max_u32(sizes.request_blocks_max, narrow_u32(trace->block_first[i + 1] - trace->block_first[i]));
-    }
-    return sizes;
-}
-
 static void listen(struct run *run)
 {
     const struct run_options *options = run->options;
@@ -316,7 +299,7 @@ static bool refuse(struct run *run, const char *text)
 static bool set_up(struct run *run, const struct deployment_choice *choice, uint64_t seed)
 {
     char error[1200] = "";
-    struct deployment_sizes sizes = sizes_of(run);
+    struct deployment_sizes sizes = deployment_sizes_traced(run->load, run->options->recorded);
     run->deployment = deployment_make(run->scenario, choice, &sizes, seed, error, sizeof error);
     if (run->deployment == NULL)
         return refuse(run, error);

@@ -73,6 +73,12 @@ static inline uint32_t narrow_u32(uint64_t a)
     return (uint32_t)a;
 }
 
+/* Numbers that are counted up and wrap: whether a count that has come to `number` has passed `wanted`. */
+static inline bool number_reached(uint32_t number, uint32_t wanted)
+{
+    return number - wanted < UINT32_C(1) << 31;
+}
+
 /* ceil(a * b / c) and floor(a * b / c), exact; the result must fit 64 bits. */
 static inline uint64_t mul_div_ceil_u64(uint64_t a, uint64_t b, uint64_t c)
 {

@@ -52,7 +52,8 @@ enum trace_kind {
     TRACE_DEADLINE = 51,    /* decoder: a = epoch */
     TRACE_PEER_LOST = 52,   /* a = peer */
     TRACE_PEER_JOINED = 53, /* a = peer, b = incarnation */
-    TRACE_LATE = 54,        /* a message of an epoch that has ended was dropped. a = epoch, b = message kind */
+    TRACE_LATE = 54,        /* a message of an epoch that has ended was dropped. a = epoch (front: attempt), b = message
+                                kind */
 };
 
 struct trace_record {

@@ -297,6 +297,11 @@ static const struct given *find_given(const struct arguments *arguments, const c
     return NULL;
 }
 
+bool argument_given(const struct arguments *arguments, const char *name)
+{
+    return find_given(arguments, name) != NULL;
+}
+
 bool argument_flag(const struct arguments *arguments, const char *name)
 {
     check_asked(arguments, name, OPTION_FLAG);

@@ -72,6 +72,9 @@ extern const struct command *const commands[];
 int command_main(int argc, char **argv, const struct command *const *list, FILE *out, FILE *err);
 
 /* Asking for an option that the command's table lacks, or as another kind, is a bug (CHECK). */
+/* Whether the option was given at all, of whatever kind. */
+bool argument_given(const struct arguments *arguments, const char *name);
+
 bool argument_flag(const struct arguments *arguments, const char *name);
 const char *argument_text(const struct arguments *arguments, const char *name); /* text or choice; NULL: not given */
 int64_t argument_integer(const struct arguments *arguments, const char *name, int64_t otherwise);

@@ -44,6 +44,22 @@ struct deployment_sizes deployment_sizes(const struct load *load)
     };
 }
 
+struct deployment_sizes deployment_sizes_traced(const struct load *load, const struct trace_file *trace)
+{
+    struct deployment_sizes sizes = deployment_sizes(load);
+    if (load->arrivals != ARRIVAL_TRACE || trace == NULL)
+        return sizes;
+    sizes.request_tokens_max = 0;
+    sizes.prefix_block_tokens = trace->block_tokens;
+    for (uint32_t i = 0; i < trace->count; i++) {
+        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
+        if (trace->block_tokens != 0)
+            sizes.request_blocks_max =
+                max_u32(sizes.request_blocks_max, narrow_u32(trace->block_first[i + 1] - trace->block_first[i]));
+    }
+    return sizes;
+}
+
 void parallelism_text(const struct parallelism *parallelism, char *text, size_t size)
 {
     int used = 0;
@@ -172,7 +188,6 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
         .prefix_block_tokens = builder->sizes->prefix_block_tokens,
         .tail_bytes = scenario->model.tail_bytes,
         .tail_writes = scenario->model.tail_writes,
-        .produces_first_token = pool->role == ROLE_MIXED,
         .scheduler = pool->scheduler,
         .messenger = scenario->messenger,
     };

@@ -10,6 +10,7 @@
 #define TANDEM_HOST_DEPLOYMENT_H
 
 #include "host/scenario.h"
+#include "host/trace_reader.h"
 #include "model/footprint.h"
 #include "node.h"
 
@@ -28,7 +29,7 @@ struct deployment_choice {
 /* What `run` uses: the pools' own counts, the first sharding of each. */
 struct deployment_choice deployment_default(const struct scenario *scenario);
 
-/* What may come, which sizes every node. From a trace by its reader, else deployment_sizes(). */
+/* What may come, which sizes every node. */
 struct deployment_sizes {
     uint32_t requests_together;   /* that may arrive at one instant: a burst, the clients of a closed loop */
     uint32_t request_tokens_max;  /* prompt and output */
@@ -36,6 +37,9 @@ struct deployment_sizes {
     uint32_t prefix_block_tokens; /* 0: none */
 };
 struct deployment_sizes deployment_sizes(const struct load *load);
+
+/* The same where the load is a trace, of its rows; `trace` is NULL where it is not. */
+struct deployment_sizes deployment_sizes_traced(const struct load *load, const struct trace_file *trace);
 
 #define DEPLOYMENT_NO_HOST UINT32_MAX
 

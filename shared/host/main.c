@@ -1,6 +1,41 @@
 /* The binary `tandem`: both runtimes behind one command line. */
 #include "host/command.h"
+#include "host/run_command.h"
 #include "sim/commands.h"
+#ifdef TANDEM_REAL
+#include "real/process/commands.h"
+#endif
+
+/* The two ways to run a scenario; the first is the default. */
+static const struct backend backends[] = {
+    {.name = "sim", .run = run_simulated, .alone = run_simulated_alone},
+#ifdef TANDEM_REAL
+    {.name = "real", .run = run_real, .alone = run_real_alone},
+#else
+    {.name = "real",
+     .absent = "this tandem was built without it: libfabric, hwloc or PMIx was not installed (libfabric-dev, "
+               "libhwloc-dev, libpmix-dev)",
+     .alone = (const char *const[]){NULL}},
+#endif
+};
+
+static int run(const struct command_context *context, const struct arguments *arguments, struct user_error *error)
+{
+    return run_by_backend(backends, sizeof backends / sizeof *backends, context, arguments, error);
+}
+
+static const struct command command_run = {
+    .name = "run",
+    .operands = "SCENARIO",
+    .operands_min = 1,
+    .operands_max = 1,
+    .summary = "run the scenario, or its sweep, and store the result",
+    .description = "A scenario with `vary` is run once per combination of its values. A simulated run that is stored\n"
+                   "already is run again as a check: it must come out the same. With --backend real every instance is a\n"
+                   "process and every rank another; under mpirun or srun the processes are theirs.",
+    .options = run_options,
+    .run = run,
+};
 
 const struct command *const commands[] = {
     &command_plan, &command_run, &command_explain, &command_compare, &command_bench, NULL,
@@ -8,5 +43,11 @@ const struct command *const commands[] = {
 
 int main(int argc, char **argv)
 {
+#ifdef TANDEM_REAL
+    /* Roles of processes that a real run starts, not commands for people. */
+    int status;
+    if (run_real_role(argc, argv, &status))
+        return status;
+#endif
     return command_main(argc, argv, commands, stdout, stderr);
 }

@@ -74,16 +74,20 @@ void decode_side_end(struct decode_side *side, uint32_t slot)
 /* Tells the front how the request ended here and frees it. Whatever it held must be safe to use again. */
 static void end_without_answer(struct decode_side *side, uint32_t slot, enum fail_reason reason)
 {
-    uint32_t request = at(side, slot)->request;
-    uint32_t produced = at(side, slot)->produced;
+    struct report report = report_of(at(side, slot), reason == FAIL_CLIENT ? MESSAGE_ABORTED : MESSAGE_FAILED);
+    report.reason = reason;
     decode_side_end(side, slot); /* first, so that the report's load is without it */
-    report_to_front(side->instance, reason == FAIL_CLIENT ? MESSAGE_ABORTED : MESSAGE_FAILED, request, reason,
-                    produced);
+    report_to_front(side->instance, &report);
 }
 
-static void reject(struct decode_side *side, uint32_t request, enum reject_reason reason)
+static void reject(struct decode_side *side, uint32_t request, uint32_t attempt, enum reject_reason reason)
 {
-    report_to_front(side->instance, MESSAGE_REJECTED, request, reason, 0);
+    report_to_front(side->instance, &(struct report){
+                                        .kind = MESSAGE_REJECTED,
+                                        .request = request,
+                                        .attempt = attempt,
+                                        .reason = reason,
+                                    });
 }
 
 /* An armed transfer is over and nobody will write for it any more. */
@@ -125,10 +129,11 @@ static enum reject_reason check_request(struct decode_side *side, const struct m
 void decode_side_request(struct decode_side *side, const struct message *m)
 {
     struct instance *instance = side->instance;
+    instance_received(instance, m->number);
     enum reject_reason reason = check_request(side, m, peers_find(&side->peers, m->peer));
     uint32_t slot = reason == REJECT_NONE ? instance_take_slot(instance) : SLOT_NONE;
     if (slot == SLOT_NONE) {
-        reject(side, m->request, reason == REJECT_NONE ? REJECT_QUEUE_FULL : reason);
+        reject(side, m->request, m->attempt, reason == REJECT_NONE ? REJECT_QUEUE_FULL : reason);
         return;
     }
     struct sequence *s = at(side, slot);
@@ -136,7 +141,6 @@ void decode_side_request(struct decode_side *side, const struct message *m)
     s->request = m->request;
     s->attempt = m->attempt;
     s->peer = m->peer;
-    s->priority = m->priority;
     s->token_seed = m->token_seed;
     s->deadline_ns = m->deadline_ns;
     s->prompt_tokens = m->prompt_tokens;
@@ -152,7 +156,7 @@ void decode_side_request(struct decode_side *side, const struct message *m)
     index_map_put(&instance->by_key, s->request, slot);
     rt_trace(instance->rt, TRACE_RECEIVED, s->request, s->attempt, 0);
     sequence_list_append(&side->waiting, instance->sequences, slot);
-    instance->waiting_count++;
+    instance_wait(instance, slot, decode_reserve_tokens(instance, s, s->wanted));
     decode_side_admit(side);
 }
 
@@ -170,7 +174,6 @@ static void send_prefill(struct decode_side *side, uint32_t slot)
         .attempt = s->attempt,
         .prompt_tokens = s->wanted,
         .produced = s->produced,
-        .priority = s->priority,
         .immediate = s->immediate,
         .tail_slot = s->handoff,
         .first_token = s->local,
@@ -259,7 +262,7 @@ static bool admit_first(struct decode_side *side)
         }
     }
     sequence_list_remove(&side->waiting, instance->sequences, slot);
-    instance->waiting_count--;
+    instance_wait_over(instance, slot);
     if (lost) {
         end_without_answer(side, slot, FAIL_PEER_LOST);
         return true;
@@ -332,8 +335,6 @@ static enum reject_reason reject_reason_of(enum nack_reason reason)
         return REJECT_GEOMETRY;
     case NACK_TOO_LARGE:
         return REJECT_TOO_LARGE_PREFILL;
-    case NACK_OVERFLOW:
-        return REJECT_COUNT_OVERFLOW;
     default:
         return REJECT_NONE;
     }
@@ -351,7 +352,7 @@ void decode_side_nack(struct decode_side *side, uint32_t source, const struct me
     disarm(side, slot);
     enum reject_reason refused = reject_reason_of((enum nack_reason)m->reason);
     if (refused != REJECT_NONE) {
-        reject(side, s->request, refused);
+        reject(side, s->request, s->attempt, refused);
         decode_side_end(side, slot);
     } else {
         end_without_answer(side, slot, m->reason == NACK_WRITE ? FAIL_WRITE : FAIL_REFUSED);
@@ -399,7 +400,7 @@ void decode_side_abort(struct decode_side *side, uint32_t request)
     switch (s->state) {
     case SEQUENCE_ALLOC:
         sequence_list_remove(&side->waiting, instance->sequences, slot);
-        instance->waiting_count--;
+        instance_wait_over(instance, slot);
         end_without_answer(side, slot, FAIL_CLIENT);
         break;
     case SEQUENCE_DISPATCHED:
@@ -522,5 +523,5 @@ void decode_side_preempted(struct decode_side *side, uint32_t slot)
     s->state = SEQUENCE_ALLOC;
     rt_trace(side->instance->rt, TRACE_PREEMPTED, s->request, s->wanted, 0);
     sequence_list_insert_by_age(&side->waiting, side->instance->sequences, slot);
-    side->instance->waiting_count++;
+    instance_wait(side->instance, slot, decode_reserve_tokens(side->instance, s, s->wanted));
 }

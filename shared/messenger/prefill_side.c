@@ -21,7 +21,7 @@ void prefill_side_make(struct prefill_side *side, struct arena *arena, struct in
     *side = (struct prefill_side){.instance = instance};
     peers_make(&side->peers, arena, config, ROLE_DECODE);
     side->writes_max = instance->rt->limits.writes_in_flight;
-    CHECK(side->writes_max >= 2); /* what is cached and the first chunk are posted together */
+    CHECK(side->writes_max >= prefill_writes_max(config)); /* or nothing would ever be scheduled */
     side->write_owner = arena_take(arena, side->writes_max, sizeof *side->write_owner);
     side->unused_writes = arena_take(arena, side->writes_max, sizeof *side->unused_writes);
     if (arena->memory == NULL)
@@ -79,7 +79,6 @@ static void accept(struct prefill_side *side, uint32_t slot, const struct peer *
     s->request = m->request;
     s->epoch = m->epoch;
     s->attempt = m->attempt;
-    s->priority = m->priority;
     s->token_seed = m->token_seed;
     s->deadline_ns = m->deadline_ns;
     s->wanted = m->prompt_tokens;
@@ -125,22 +124,18 @@ void prefill_side_prefill(struct prefill_side *side, uint32_t source, const stru
 
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
 
-/* Posts units [units_sent, end) behind `gate`, and the tail with the last of them. */
-static void post(struct prefill_side *side, uint32_t slot, uint32_t end, uint32_t gate, bool last)
+/* A write of the next `units` units, under a ticket of its own. */
+static struct paged_write next_write(struct prefill_side *side, uint32_t slot, uint32_t units, uint32_t gate)
 {
     struct instance *instance = side->instance;
     struct sequence *s = at(side, slot);
-    uint32_t tail_writes = last ? instance->config->tail_writes : 0;
-    end = max_u32(end, s->units_sent);
-    if (end == s->units_sent && tail_writes == 0)
-        return;
     CHECK(side->unused_write_count > 0 && s->page_count > 0);
     uint32_t ticket = side->unused_writes[--side->unused_write_count];
     side->write_owner[ticket] = slot + 1;
     s->writes_posted++;
     const struct transfer_plan *plan = s->plan;
     uint32_t peer_first_page = s->peer_first_unit / plan->destination_units_per_page;
-    struct paged_write write = {
+    return (struct paged_write){
         .ticket = ticket,
         .gate = gate,
         .destination = s->peer,
@@ -149,23 +144,46 @@ static void post(struct prefill_side *side, uint32_t slot, uint32_t end, uint32_
         .request = s->request,
         .epoch = s->epoch,
         .unit_first = s->units_sent,
-        .unit_count = end - s->units_sent,
+        .unit_count = units,
         .source_group = s->group,
         .destination_group = s->peer_group,
-        .tail_writes = tail_writes,
-        .tail_bytes = tail_writes > 0 ? instance->config->tail_bytes : 0,
-        .tail_source_slot = slot,
-        .tail_destination_slot = s->peer_tail_slot,
         .source_pages = instance_pages(instance, slot) + s->units_sent / plan->source_units_per_page,
         .destination_pages =
             instance_peer_pages(instance, slot) + (s->units_sent / plan->destination_units_per_page - peer_first_page),
         .plan = plan,
     };
-    rt_trace(instance->rt, TRACE_WRITE, s->request, (uint64_t)write.unit_first << 32 | write.unit_count, s->epoch);
-    if (tail_writes > 0)
-        rt_trace(instance->rt, TRACE_TAIL, s->request, s->epoch, 0);
+}
+
+/* Posts units [units_sent, end) behind `gate`. */
+static void post(struct prefill_side *side, uint32_t slot, uint32_t end, uint32_t gate)
+{
+    struct runtime *rt = side->instance->rt;
+    struct sequence *s = at(side, slot);
+    if (end <= s->units_sent)
+        return;
+    struct paged_write write = next_write(side, slot, end - s->units_sent, gate);
+    rt_trace(rt, TRACE_WRITE, s->request, (uint64_t)write.unit_first << 32 | write.unit_count, s->epoch);
     s->units_sent = end;
-    rt_write_post(instance->rt, &write);
+    rt_write_post(rt, &write);
+}
+
+/* Posts the tail. Its bytes are what the step of the last chunk leaves behind, so that it waits for the end of that
+ * step and needs no gate. */
+static void post_tail(struct prefill_side *side, uint32_t slot)
+{
+    const struct node_config *config = side->instance->config;
+    struct runtime *rt = side->instance->rt;
+    const struct sequence *s = at(side, slot);
+    if (config->tail_writes == 0)
+        return;
+    CHECK(s->units_sent == s->units_total);
+    struct paged_write write = next_write(side, slot, 0, STEP_NONE);
+    write.tail_writes = config->tail_writes;
+    write.tail_bytes = config->tail_bytes;
+    write.tail_source_slot = slot;
+    write.tail_destination_slot = s->peer_tail_slot;
+    rt_trace(rt, TRACE_TAIL, s->request, s->epoch, 0);
+    rt_write_post(rt, &write);
 }
 
 static void forget_key(struct prefill_side *side, struct sequence *s)
@@ -206,7 +224,9 @@ static void computed(struct prefill_side *side, uint32_t slot)
     struct sequence *s = at(side, slot);
     rt_trace(side->instance->rt, TRACE_PREFILL_FINISHED, s->request, s->epoch, 0);
     instance_publish(side->instance, slot, s->wanted);
-    report_to_front(side->instance, MESSAGE_PREFILLED, s->request, 0, s->produced);
+    struct report report = report_of(s, MESSAGE_PREFILLED);
+    report_to_front(side->instance, &report);
+    post_tail(side, slot);
     drain(side, slot);
 }
 
@@ -216,7 +236,7 @@ void prefill_side_admitted(struct prefill_side *side, uint32_t slot)
     rt_trace(side->instance->rt, TRACE_PREFILL_STARTED, s->request, s->epoch, s->local);
     bool all = s->computed == s->wanted;
     if (s->local > 0)
-        post(side, slot, all ? s->units_total : s->local / s->plan->unit_tokens, STEP_NONE, all);
+        post(side, slot, all ? s->units_total : s->local / s->plan->unit_tokens, STEP_NONE);
     if (all)
         computed(side, slot);
 }
@@ -229,7 +249,7 @@ void prefill_side_launched(struct prefill_side *side)
         uint32_t end = s->chunk_start + s->chunk_tokens;
         bool last = end == s->wanted;
         rt_trace(side->instance->rt, TRACE_CHUNK, s->request, s->chunk_start, s->chunk_tokens);
-        post(side, slot, last ? s->units_total : end / s->plan->unit_tokens, side->instance->ticket, last);
+        post(side, slot, last ? s->units_total : end / s->plan->unit_tokens, side->instance->ticket);
     }
 }
 

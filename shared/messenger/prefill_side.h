@@ -4,8 +4,9 @@
  *
  * Rules kept here, in the words of the protocol: a middle chunk sends only the units it completes, the last chunk sends
  * the rest, the partial one included, so that the count does not depend on the chunking; cached units get no tick and
- * are sent at once; source pages are freed by completions, never by a timer; a cancel is answered only when nothing of
- * that epoch is posted or ever will be.
+ * are sent at once; the tail is a write of its own, posted when the step of the last chunk has ended; source pages are
+ * freed by completions, never by a timer; a cancel is answered only when nothing of that epoch is posted or ever will
+ * be.
  */
 #ifndef TANDEM_MESSENGER_PREFILL_SIDE_H
 #define TANDEM_MESSENGER_PREFILL_SIDE_H

@@ -1,30 +1,33 @@
 /* See report.h. */
 #include "messenger/report.h"
 
-#include "base/arith.h"
-
 struct load_report instance_load(const struct instance *instance)
 {
-    uint64_t available = 0;
+    struct load_report load = {.pages_wanted = instance->pages_wanted};
     for (uint32_t g = 0; g < instance->config->group_count; g++)
-        available += page_pool_available(&instance->groups[g].pool);
-    return (struct load_report){
-        .queued_tokens = instance->queued_tokens,
-        .running = narrow_u32(instance->running + instance->decode_sequences),
-        .waiting = instance->waiting_count,
-        .pages_available = narrow_u32(available),
-        .pages_total = instance->config->pages_per_group * instance->config->group_count,
+        load.pages_available += page_pool_available(&instance->groups[g].pool);
+    return load;
+}
+
+struct report report_of(const struct sequence *sequence, enum message_kind kind)
+{
+    return (struct report){
+        .kind = kind,
+        .request = sequence->request,
+        .attempt = sequence->attempt,
+        .produced = sequence->produced,
     };
 }
 
-void report_to_front(struct instance *instance, enum message_kind kind, uint32_t request, uint32_t reason,
-                     uint32_t produced)
+void report_to_front(struct instance *instance, const struct report *report)
 {
     struct message message = {
-        .kind = (uint16_t)kind,
-        .reason = (uint16_t)reason,
-        .request = request,
-        .produced = produced,
+        .kind = (uint16_t)report->kind,
+        .reason = (uint16_t)report->reason,
+        .request = report->request,
+        .attempt = report->attempt,
+        .produced = report->produced,
+        .number = instance->newest_number,
         .incarnation = instance->incarnation,
         .load = instance_load(instance),
     };

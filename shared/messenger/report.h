@@ -9,8 +9,19 @@
 
 struct load_report instance_load(const struct instance *instance);
 
-/* Sends `kind` about a request to the front. `reason` as the kind says; `produced`: tokens so far. */
-void report_to_front(struct instance *instance, enum message_kind kind, uint32_t request, uint32_t reason,
-                     uint32_t produced);
+/* What became of one attempt at a request. */
+struct report {
+    enum message_kind kind;
+    uint32_t request;
+    uint32_t attempt;
+    uint32_t reason;   /* as the kind says */
+    uint32_t produced; /* tokens so far */
+};
+
+/* A report about the sequence as it is now, without a reason. Where the sequence ends, it is made before and sent after
+ * that, so that the load is without it. */
+struct report report_of(const struct sequence *sequence, enum message_kind kind);
+
+void report_to_front(struct instance *instance, const struct report *report);
 
 #endif

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define WIRE_FIELD_BYTES 112 /* of the header; the rest is zero */
+
 /* Fields are put and got byte by byte; compilers make single moves of it on little-endian machines. */
 static void put16(unsigned char *at, uint16_t v)
 {
@@ -55,24 +57,21 @@ size_t wire_encode(const struct message *m, const uint64_t *blocks, const uint32
     put32(buffer + 24, m->prompt_tokens);
     put32(buffer + 28, m->output_tokens);
     put32(buffer + 32, m->produced);
-    put32(buffer + 36, m->priority);
-    put32(buffer + 40, m->immediate);
-    put32(buffer + 44, m->tail_slot);
-    put32(buffer + 48, m->first_token);
-    put32(buffer + 52, m->block_tokens);
-    put32(buffer + 56, m->block_count);
-    put32(buffer + 60, m->page_count);
+    put32(buffer + 36, m->immediate);
+    put32(buffer + 40, m->tail_slot);
+    put32(buffer + 44, m->first_token);
+    put32(buffer + 48, m->block_tokens);
+    put32(buffer + 52, m->block_count);
+    put32(buffer + 56, m->page_count);
+    put32(buffer + 60, m->number);
     put64(buffer + 64, m->token_seed);
     put64(buffer + 72, m->geometry_hash);
     put64(buffer + 80, (uint64_t)m->deadline_ns);
-    put64(buffer + 88, m->load.queued_tokens);
-    put32(buffer + 96, m->load.running);
-    put32(buffer + 100, m->load.waiting);
-    put32(buffer + 104, m->load.pages_available);
-    put32(buffer + 108, m->load.pages_total);
-    put32(buffer + 112, m->incarnation);
-    put32(buffer + 116, m->peer_incarnation);
-    memset(buffer + 120, 0, WIRE_HEADER_BYTES - 120);
+    put64(buffer + 88, m->load.pages_available);
+    put64(buffer + 96, m->load.pages_wanted);
+    put32(buffer + 104, m->incarnation);
+    put32(buffer + 108, m->peer_incarnation);
+    memset(buffer + WIRE_FIELD_BYTES, 0, WIRE_HEADER_BYTES - WIRE_FIELD_BYTES);
     unsigned char *at = buffer + WIRE_HEADER_BYTES;
     for (uint32_t i = 0; i < m->block_count; i++)
         put64(at + (size_t)i * 8, blocks[i]);
@@ -98,23 +97,20 @@ bool wire_decode(const void *bytes, size_t length, struct message *m)
     m->prompt_tokens = get32(at + 24);
     m->output_tokens = get32(at + 28);
     m->produced = get32(at + 32);
-    m->priority = get32(at + 36);
-    m->immediate = get32(at + 40);
-    m->tail_slot = get32(at + 44);
-    m->first_token = get32(at + 48);
-    m->block_tokens = get32(at + 52);
-    m->block_count = get32(at + 56);
-    m->page_count = get32(at + 60);
+    m->immediate = get32(at + 36);
+    m->tail_slot = get32(at + 40);
+    m->first_token = get32(at + 44);
+    m->block_tokens = get32(at + 48);
+    m->block_count = get32(at + 52);
+    m->page_count = get32(at + 56);
+    m->number = get32(at + 60);
     m->token_seed = get64(at + 64);
     m->geometry_hash = get64(at + 72);
     m->deadline_ns = (int64_t)get64(at + 80);
-    m->load.queued_tokens = get64(at + 88);
-    m->load.running = get32(at + 96);
-    m->load.waiting = get32(at + 100);
-    m->load.pages_available = get32(at + 104);
-    m->load.pages_total = get32(at + 108);
-    m->incarnation = get32(at + 112);
-    m->peer_incarnation = get32(at + 116);
+    m->load.pages_available = get64(at + 88);
+    m->load.pages_wanted = get64(at + 96);
+    m->incarnation = get32(at + 104);
+    m->peer_incarnation = get32(at + 108);
     if (m->kind < MESSAGE_REQUEST || m->kind > MESSAGE_HELLO)
         return false;
     if (m->block_count > REQUEST_BLOCKS_MAX || m->page_count > REQUEST_PAGES_MAX)
@@ -134,19 +130,4 @@ void wire_pages(const struct message *message, uint32_t *pages)
 {
     for (uint32_t i = 0; i < message->page_count; i++)
         pages[i] = get32(message->page_bytes + (size_t)i * 4);
-}
-
-const char *nack_reason_text(enum nack_reason reason)
-{
-    static const char *const texts[] = {
-        [NACK_NONE] = "none",
-        [NACK_DUPLICATE] = "this request and epoch are already here",
-        [NACK_GEOMETRY] = "the decoder's KV layout cannot be mapped",
-        [NACK_TOO_LARGE] = "the prompt can never fit this pool",
-        [NACK_FULL] = "no room for another request",
-        [NACK_MALFORMED] = "page list and token count disagree",
-        [NACK_WRITE] = "the fabric failed part of the transfer",
-        [NACK_OVERFLOW] = "a count does not fit its field",
-    };
-    return (unsigned)reason < sizeof texts / sizeof *texts ? texts[reason] : "unknown";
 }

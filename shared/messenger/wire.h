@@ -33,26 +33,22 @@ enum message_kind {
 
 enum nack_reason {
     NACK_NONE = 0,
-    NACK_DUPLICATE = 1, /* (decoder, request, epoch) is already here */
-    NACK_GEOMETRY = 2,  /* the decoder's layout is unknown or cannot be mapped */
-    NACK_TOO_LARGE = 3, /* the prompt can never fit this pool */
-    NACK_FULL = 4,      /* no room for another request */
-    NACK_MALFORMED = 5, /* page list and token count disagree */
-    NACK_WRITE = 6,     /* the fabric failed part of the transfer; what was posted has ended */
-    NACK_OVERFLOW = 7,  /* a count does not fit its field */
+    NACK_GEOMETRY = 1,  /* the decoder's layout is unknown or cannot be mapped */
+    NACK_TOO_LARGE = 2, /* the prompt can never fit this pool */
+    NACK_FULL = 3,      /* no room for another request */
+    NACK_MALFORMED = 4, /* page list and token count disagree */
+    NACK_WRITE = 5,     /* the fabric failed part of the transfer; what was posted has ended */
 };
 
 enum message_flags {
     FLAG_RESUMED = 1, /* the client already has the first token */
 };
 
-/* What a node reports of itself with every message to the front. */
+/* What an instance reports of itself with every message to the front: the KV of the requests it has been given so far
+ * (message.number), be they holding it or waiting for it. */
 struct load_report {
-    uint64_t queued_tokens;
-    uint32_t running;
-    uint32_t waiting;
-    uint32_t pages_available;
-    uint32_t pages_total;
+    uint64_t pages_available; /* free, or evictable at once */
+    uint64_t pages_wanted;    /* by requests that wait for them */
 };
 
 struct message {
@@ -62,18 +58,18 @@ struct message {
     uint16_t group; /* PREFILL: the decoder's attention group */
     uint32_t request;
     uint32_t epoch;
-    uint32_t attempt;
+    uint32_t attempt;       /* REQUEST, PREFILL and every report: which dispatch of the request it is about */
     uint32_t peer;          /* REQUEST: the prefiller */
     uint32_t prompt_tokens; /* REQUEST; PREFILL: tokens whose KV is wanted, T' */
     uint32_t output_tokens;
     uint32_t produced; /* tokens produced so far */
-    uint32_t priority;
     uint32_t immediate;
     uint32_t tail_slot;
     uint32_t first_token; /* PREFILL: tokens before this one are at the decoder already */
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t page_count;
+    uint32_t number; /* REQUEST: the how-manyth to this instance, from 1; reports: of the newest REQUEST it got */
     uint64_t token_seed;
     uint64_t geometry_hash;
     int64_t deadline_ns;
@@ -97,7 +93,5 @@ bool wire_decode(const void *bytes, size_t length, struct message *message);
 
 void wire_blocks(const struct message *message, uint64_t *blocks);
 void wire_pages(const struct message *message, uint32_t *pages);
-
-const char *nack_reason_text(enum nack_reason reason);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "serve/admission.h"
+#include "serve/sequence.h"
 
 #define NO_MEMBER UINT32_MAX
 
@@ -45,32 +46,50 @@ static void forget_queued(struct front *front, struct front_request *r)
     m->queued_tokens -= r->prompt_tokens;
 }
 
-static void forget_promised(struct front *front, struct front_request *r)
+/* The decoder has been sent a request of which its reports will say nothing for a while. */
+static void promise_pages(struct front *front, struct router_member *decoder, uint32_t slot)
 {
-    if (!r->promised)
-        return;
-    r->promised = false;
-    front->decoders.members[r->decoder].pages_promised -= r->pages_promised;
+    struct front_request *r = &front->requests[slot];
+    r->number = ++decoder->number;
+    r->pages_promised = kv_pages(&decoder->config->geometry, r->prompt_tokens + r->produced);
+    r->unseen_next = SLOT_NONE;
+    decoder->pages_promised += r->pages_promised;
+    if (decoder->unseen_last == SLOT_NONE)
+        decoder->unseen_first = slot;
+    else
+        front->requests[decoder->unseen_last].unseen_next = slot;
+    decoder->unseen_last = slot;
+}
+
+/* The decoder has got its requests up to `number`: from there on its reports count their pages. */
+static void seen(struct front *front, struct router_member *decoder, uint32_t number)
+{
+    while (decoder->unseen_first != SLOT_NONE) {
+        const struct front_request *r = &front->requests[decoder->unseen_first];
+        if (!number_reached(number, r->number))
+            return;
+        decoder->pages_promised -= r->pages_promised;
+        decoder->unseen_first = r->unseen_next;
+    }
+    decoder->unseen_last = SLOT_NONE;
 }
 
 static void forget_route(struct front *front, struct front_request *r)
 {
     forget_queued(front, r);
-    forget_promised(front, r);
     if (!front->mixed)
         front->decoders.members[r->decoder].queued_tokens -= r->prompt_tokens;
 }
 
-static void count_route(struct front *front, struct front_request *r)
+static void count_route(struct front *front, uint32_t slot)
 {
+    struct front_request *r = &front->requests[slot];
     struct router_member *decoder = &front->decoders.members[r->decoder];
     decoder->queued_tokens += r->prompt_tokens;
     if (!front->mixed)
         front->prefillers.members[r->prefiller].queued_tokens += r->prompt_tokens;
     r->queued = true;
-    r->pages_promised = kv_pages(&decoder->config->geometry, r->prompt_tokens + r->produced);
-    decoder->pages_promised += r->pages_promised;
-    r->promised = true;
+    promise_pages(front, decoder, slot);
 }
 
 /* ---- Ends -------------------------------------------------------------------------------------------------------- */
@@ -109,10 +128,10 @@ static void send_request(struct front *front, uint32_t slot)
         .prompt_tokens = r->prompt_tokens,
         .output_tokens = r->output_tokens,
         .produced = r->produced,
-        .priority = r->priority,
         .block_tokens = r->block_tokens,
         .block_count = r->block_count,
         .token_seed = r->token_seed,
+        .number = r->number,
         .deadline_ns = r->deadline_ns,
         .peer_incarnation = front->decoders.members[r->decoder].incarnation,
     };
@@ -141,7 +160,7 @@ static bool route(struct front *front, uint32_t slot)
         router_remember(&front->decoders, r->decoder, &spec);
     else
         router_remember(&front->prefillers, r->prefiller, &spec);
-    count_route(front, r);
+    count_route(front, slot);
     send_request(front, slot);
     return true;
 }
@@ -173,7 +192,6 @@ void front_arrival(struct front *front, const struct request_spec *spec)
         .id = spec->id,
         .prompt_tokens = spec->prompt_tokens,
         .output_tokens = spec->output_tokens,
-        .priority = spec->priority,
         .block_tokens = spec->block_tokens,
         .block_count = min_u32(spec->block_count, front->config->request_blocks_max),
         .deadline_ns = spec->deadline_ns,
@@ -224,6 +242,7 @@ static void lose(struct front *front, uint32_t node)
     if (decoder == NO_MEMBER || front->decoders.members[decoder].lost)
         return;
     front->decoders.members[decoder].lost = true;
+    seen(front, &front->decoders.members[decoder], front->decoders.members[decoder].number); /* nothing is promised */
     rt_trace(front->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
     for (uint32_t slot = 0; slot < front->config->requests_max; slot++) {
         struct front_request *r = &front->requests[slot];
@@ -234,7 +253,7 @@ static void lose(struct front *front, uint32_t node)
     }
 }
 
-static const struct router_member *member_of(const struct front *front, uint32_t node)
+static struct router_member *member_of(struct front *front, uint32_t node)
 {
     uint32_t member = router_member_of(&front->prefillers, node);
     if (member != NO_MEMBER)
@@ -252,14 +271,10 @@ void front_peer_lost(struct front *front, uint32_t node, uint32_t incarnation)
 
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */
 
-static void note_load(struct front *front, uint32_t source, const struct load_report *load)
+static void late(struct front *front, const struct message *m)
 {
-    uint32_t member = router_member_of(&front->decoders, source);
-    if (member != NO_MEMBER)
-        front->decoders.members[member].pages_available = load->pages_available;
-    member = router_member_of(&front->prefillers, source);
-    if (member != NO_MEMBER)
-        front->prefillers.members[member].pages_available = load->pages_available;
+    front->late++;
+    rt_trace(front->rt, TRACE_LATE, m->request, m->attempt, m->kind);
 }
 
 static void hello(struct front *front, uint32_t source, uint32_t incarnation)
@@ -281,7 +296,6 @@ static void from_decoder(struct front *front, uint32_t slot, const struct messag
     case MESSAGE_FIRST_TOKEN:
         r->first_token = true;
         forget_queued(front, r);
-        forget_promised(front, r);
         break;
     case MESSAGE_FINISHED:
         forget_route(front, r);
@@ -289,8 +303,7 @@ static void from_decoder(struct front *front, uint32_t slot, const struct messag
         break;
     case MESSAGE_REJECTED:
         if (m->reason == REJECT_DUPLICATE) { /* of a message that came twice: the first is being served */
-            front->late++;
-            rt_trace(front->rt, TRACE_LATE, r->id, 0, m->kind);
+            late(front, m);
             break;
         }
         forget_route(front, r);
@@ -305,7 +318,7 @@ static void from_decoder(struct front *front, uint32_t slot, const struct messag
         failed(front, slot, (enum fail_reason)m->reason);
         break;
     default:
-        front->late++;
+        late(front, m);
         break;
     }
 }
@@ -316,22 +329,31 @@ void front_message(struct front *front, uint32_t source, const struct message *m
         hello(front, source, m->incarnation);
         return;
     }
-    note_load(front, source, &m->load);
-    uint32_t slot = index_map_get(&front->by_id, m->request);
-    if (slot == INDEX_NONE) {
-        front->late += m->kind != MESSAGE_PREFILLED;
+    struct router_member *member = member_of(front, source);
+    if (member == NULL || m->incarnation != member->incarnation) {
+        late(front, m); /* from before it was replaced */
         return;
     }
-    struct front_request *r = &front->requests[slot];
+    member->pages_available = m->load.pages_available;
+    member->pages_wanted = m->load.pages_wanted;
+    seen(front, member, m->number);
+    uint32_t slot = index_map_get(&front->by_id, m->request);
+    struct front_request *r = slot == INDEX_NONE ? NULL : &front->requests[slot];
+    if (r == NULL && m->kind == MESSAGE_PREFILLED)
+        return; /* it may well finish before the prefiller has said so */
+    if (r == NULL || m->attempt != r->attempt) {
+        late(front, m);
+        return;
+    }
+    struct router_member *decoder = &front->decoders.members[r->decoder];
+    struct router_member *prefiller = front->mixed ? decoder : &front->prefillers.members[r->prefiller];
     if (m->kind == MESSAGE_PREFILLED) {
-        uint32_t member = front->mixed ? r->decoder : r->prefiller;
-        const struct router *router = front->mixed ? &front->decoders : &front->prefillers;
-        if (router->members[member].node == source)
+        if (member == prefiller)
             forget_queued(front, r);
-    } else if (front->decoders.members[r->decoder].node == source) {
+    } else if (member == decoder) {
+        seen(front, decoder, r->number); /* what it speaks of it has got */
         from_decoder(front, slot, m);
     } else {
-        front->late++; /* a decoder that was given up still talks */
-        rt_trace(front->rt, TRACE_LATE, m->request, m->epoch, m->kind);
+        late(front, m); /* a decoder that was given up still talks */
     }
 }

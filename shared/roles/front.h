@@ -20,14 +20,14 @@ struct front_request {
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     uint32_t produced;
-    uint32_t priority;
     uint32_t block_tokens;
     uint32_t block_count;
+    uint32_t number; /* how-manyth request to its decoder this attempt was */
     uint32_t pages_promised;
-    bool queued;      /* counted in the prefiller's queued tokens */
-    bool promised;    /* counted in the decoder's promised pages */
-    bool first_token; /* the client has it */
-    bool aborted;     /* the client went away; the end will be reported as an abort */
+    uint32_t unseen_next; /* in its decoder's list */
+    bool queued;          /* counted in the prefiller's queued tokens */
+    bool first_token;     /* the client has it */
+    bool aborted;         /* the client went away; the end will be reported as an abort */
     int64_t deadline_ns;
     uint64_t token_seed;
 };

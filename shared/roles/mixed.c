@@ -22,16 +22,21 @@ static enum reject_reason check_request(const struct instance *instance, const s
 
 void mixed_request(struct instance *instance, const struct message *m)
 {
+    instance_received(instance, m->number);
     enum reject_reason reason = check_request(instance, m);
     uint32_t slot = reason == REJECT_NONE ? instance_take_slot(instance) : SLOT_NONE;
     if (slot == SLOT_NONE) {
-        report_to_front(instance, MESSAGE_REJECTED, m->request, reason == REJECT_NONE ? REJECT_QUEUE_FULL : reason, 0);
+        report_to_front(instance, &(struct report){
+                                      .kind = MESSAGE_REJECTED,
+                                      .request = m->request,
+                                      .attempt = m->attempt,
+                                      .reason = reason == REJECT_NONE ? REJECT_QUEUE_FULL : reason,
+                                  });
         return;
     }
     struct sequence *s = &instance->sequences[slot];
     s->request = m->request;
     s->attempt = m->attempt;
-    s->priority = m->priority;
     s->token_seed = m->token_seed;
     s->deadline_ns = m->deadline_ns;
     s->prompt_tokens = m->prompt_tokens;
@@ -52,9 +57,10 @@ void mixed_request(struct instance *instance, const struct message *m)
 
 static void end_aborted(struct instance *instance, uint32_t slot)
 {
-    uint32_t request = instance->sequences[slot].request;
+    struct report report = report_of(&instance->sequences[slot], MESSAGE_ABORTED);
+    report.reason = FAIL_CLIENT;
     instance_end(instance, slot);
-    report_to_front(instance, MESSAGE_ABORTED, request, FAIL_CLIENT, 0);
+    report_to_front(instance, &report);
 }
 
 void mixed_abort(struct instance *instance, uint32_t request)
@@ -109,21 +115,19 @@ static void prompt_complete(struct instance *instance, uint32_t slot)
     instance->running--;
     s->produced++;
     s->state = SEQUENCE_READY;
-    if (s->resumed) {
-        report_to_front(instance, MESSAGE_PREFILLED, s->request, 0, s->produced);
-    } else {
+    struct report report = report_of(s, s->resumed ? MESSAGE_PREFILLED : MESSAGE_FIRST_TOKEN);
+    if (!s->resumed) {
         rt_trace(rt, TRACE_READY, s->request, 0, 0);
         rt_trace(rt, TRACE_DECODE_STARTED, s->request, s->group, 0);
         rt_trace(rt, TRACE_FIRST_TOKEN, s->request, 0, 0);
-        report_to_front(instance, MESSAGE_FIRST_TOKEN, s->request, 0, s->produced);
         s->resumed = true;
     }
+    report_to_front(instance, &report);
     if (s->produced == s->output_tokens) {
         rt_trace(rt, TRACE_FINISHED, s->request, s->produced, 0);
-        uint32_t request = s->request;
-        uint32_t produced = s->produced;
+        report.kind = MESSAGE_FINISHED;
         instance_end(instance, slot);
-        report_to_front(instance, MESSAGE_FINISHED, request, 0, produced);
+        report_to_front(instance, &report);
     } else {
         sequence_list_append(&instance->groups[s->group].ready, instance->sequences, slot);
     }

@@ -90,6 +90,28 @@ void instance_free_slot(struct instance *instance, uint32_t slot)
     instance->unused[instance->unused_count++] = slot;
 }
 
+void instance_wait(struct instance *instance, uint32_t slot, uint32_t tokens)
+{
+    struct sequence *s = &instance->sequences[slot];
+    s->pages_wanted = kv_pages(&instance->config->geometry, tokens);
+    instance->pages_wanted += s->pages_wanted;
+    instance->waiting_count++;
+}
+
+void instance_wait_over(struct instance *instance, uint32_t slot)
+{
+    const struct sequence *s = &instance->sequences[slot];
+    CHECK(instance->waiting_count > 0 && instance->pages_wanted >= s->pages_wanted);
+    instance->pages_wanted -= s->pages_wanted;
+    instance->waiting_count--;
+}
+
+void instance_received(struct instance *instance, uint32_t number)
+{
+    if (number_reached(number, instance->newest_number))
+        instance->newest_number = number;
+}
+
 uint32_t instance_whole_blocks(const struct instance *instance, const struct sequence *sequence, uint32_t tokens)
 {
     const struct node_config *config = instance->config;

@@ -60,6 +60,8 @@ struct instance {
     uint32_t running;       /* sequences in prefill or decode */
     uint64_t queued_tokens; /* over all groups */
     uint32_t waiting_count;
+    uint64_t pages_wanted;  /* by those that wait */
+    uint32_t newest_number; /* of the front's requests */
     uint32_t transfers;
     uint32_t quarantined;
     uint64_t preemptions;
@@ -88,6 +90,13 @@ static inline uint64_t *instance_blocks(struct instance *instance, uint32_t slot
 {
     return &instance->blocks[(size_t)slot * instance->config->request_blocks_max];
 }
+
+/* The sequence waits for pages for `tokens` tokens, and does so no more. */
+void instance_wait(struct instance *instance, uint32_t slot, uint32_t tokens);
+void instance_wait_over(struct instance *instance, uint32_t slot);
+
+/* A request with this number has come from the front. */
+void instance_received(struct instance *instance, uint32_t number);
 
 /* Blocks of the sequence's prompt that lie wholly within `tokens`, if this instance keeps a prefix index for them. */
 uint32_t instance_whole_blocks(const struct instance *instance, const struct sequence *sequence, uint32_t tokens);

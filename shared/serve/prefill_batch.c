@@ -10,6 +10,14 @@ static uint32_t left(const struct sequence *s)
     return s->wanted - s->computed;
 }
 
+/* A mixed instance decodes here, and needs headroom for it. */
+static uint32_t tokens_to_hold(const struct instance *instance, const struct sequence *s)
+{
+    if (instance->config->role != ROLE_MIXED)
+        return s->wanted;
+    return max_u32(decode_reserve_tokens(instance, s, s->wanted), s->wanted);
+}
+
 static uint64_t queue_key(const struct instance *instance, const struct sequence *s)
 {
     switch (instance->config->scheduler.queue) {
@@ -34,7 +42,7 @@ void prefill_enqueue(struct instance *instance, uint32_t slot)
     s->group = (uint16_t)best;
     instance->groups[best].queued_tokens += left(s);
     instance->queued_tokens += left(s);
-    instance->waiting_count++;
+    instance_wait(instance, slot, tokens_to_hold(instance, s));
     slot_heap_push(&instance->groups[best].waiting, slot, queue_key(instance, s), s->age);
 }
 
@@ -52,7 +60,7 @@ void prefill_dequeue(struct instance *instance, uint32_t slot)
     CHECK(s->state == SEQUENCE_QUEUED);
     slot_heap_remove(&instance->groups[s->group].waiting, slot);
     forget_tokens(instance, s, left(s));
-    instance->waiting_count--;
+    instance_wait_over(instance, slot);
 }
 
 static void add_chunk(struct instance *instance, uint32_t slot, uint32_t tokens)
@@ -89,16 +97,12 @@ static bool admit_first(struct instance *instance, struct group *group, prefill_
 {
     uint32_t slot = group->waiting.entries[0].slot;
     struct sequence *s = &instance->sequences[slot];
-    /* A mixed instance decodes here: it needs headroom, and the step that ends the prompt must compute at least one
-     * token. A tail is the output of a forward pass too. */
-    bool decodes_here = instance->config->role == ROLE_MIXED;
-    bool must_run = decodes_here || instance->config->tail_writes > 0;
-    uint32_t tokens = decodes_here ? decode_reserve_tokens(instance, s, s->wanted) : s->wanted;
-    tokens = max_u32(tokens, s->wanted);
-    if (!instance_take_pages(instance, slot, tokens, must_run ? s->wanted - 1 : s->wanted))
+    /* A first token is the output of a step that computes at least one token of the prompt, and so is a tail. */
+    bool must_run = instance->config->role == ROLE_MIXED || instance->config->tail_writes > 0;
+    if (!instance_take_pages(instance, slot, tokens_to_hold(instance, s), must_run ? s->wanted - 1 : s->wanted))
         return false;
     slot_heap_remove(&group->waiting, slot);
-    instance->waiting_count--;
+    instance_wait_over(instance, slot);
     instance->running++;
     forget_tokens(instance, s, s->local);
     s->computed = s->local;
@@ -127,18 +131,19 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
     sums->prefill_tokens = sums->prefill_context = sums->prefill_pairs = 0;
     uint32_t budget = instance->config->scheduler.token_budget;
     budget -= min_u32(budget, sums->decode_sequences);
-    for (uint32_t slot = group->streaming.head; slot != SLOT_NONE && budget > 0 && *write_budget >= 2;
+    uint32_t writes = prefill_writes_max(instance->config);
+    for (uint32_t slot = group->streaming.head; slot != SLOT_NONE && budget > 0 && *write_budget >= writes;
          slot = instance->sequences[slot].next) {
         uint32_t tokens = chunk_limit(instance, &instance->sequences[slot], budget);
         add_chunk(instance, slot, tokens);
         budget -= tokens;
-        *write_budget -= 2;
+        *write_budget -= writes;
     }
-    while (budget > 0 && group->waiting.count > 0 && *write_budget >= 2) {
+    while (budget > 0 && group->waiting.count > 0 && *write_budget >= writes) {
         uint32_t slot = group->waiting.entries[0].slot;
         if (!admit_first(instance, group, admitted, context))
             break;
-        *write_budget -= 2;
+        *write_budget -= writes;
         struct sequence *s = &instance->sequences[slot];
         if (s->state != SEQUENCE_STREAMING || left(s) == 0)
             continue;

@@ -9,7 +9,17 @@
 
 #include "serve/instance.h"
 
-/* Queues the sequence (state QUEUED) on the group with the fewest queued tokens. wanted, priority, deadline are set. */
+/* Writes that one sequence may post between a launch and the next: what was found cached and the chunk behind its gate,
+ * and, when the step has ended the prompt, the tail. */
+#define PREFILL_PAGE_WRITES 2
+#define PREFILL_TAIL_WRITES 1
+
+static inline uint32_t prefill_writes_max(const struct node_config *config)
+{
+    return PREFILL_PAGE_WRITES + (config->tail_writes > 0 ? PREFILL_TAIL_WRITES : 0);
+}
+
+/* Queues the sequence (state QUEUED) on the group with the fewest queued tokens. wanted and deadline are set. */
 void prefill_enqueue(struct instance *instance, uint32_t slot);
 
 /* Takes a queued sequence out again. */
@@ -20,8 +30,8 @@ typedef void prefill_admitted(void *context, uint32_t slot);
 
 /* Chooses the chunks of the next step: fills chunked[], the prefill sums of step_groups and the changes. `admitted` is
  * called for every sequence that got its pages (state STREAMING, computed = tokens found cached), before its first
- * chunk; it may find that there is nothing to compute. `write_budget`: transfers that may still be posted; each
- * sequence in chunked[] or admitted takes up to two. */
+ * chunk; it may find that there is nothing to compute. `write_budget`: writes that may still be posted; each
+ * sequence in chunked[] or admitted takes up to prefill_writes_max(). */
 void prefill_schedule(struct instance *instance, uint32_t write_budget, prefill_admitted *admitted, void *context);
 
 /* The chunk of a sequence is done: moves its progress and takes it off the streaming list when its prompt is complete

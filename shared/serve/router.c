@@ -2,6 +2,7 @@
 #include "serve/router.h"
 
 #include "base/arith.h"
+#include "serve/sequence.h"
 
 #define MEMORY_CELLS (UINT32_C(1) << 16)
 #define NO_MEMBER UINT32_MAX
@@ -40,6 +41,8 @@ void router_make(struct router *router, struct arena *arena, const struct node_c
             .node = peer->node,
             .config = peer,
             .pages_available = pages_total(peer),
+            .unseen_first = SLOT_NONE,
+            .unseen_last = SLOT_NONE,
         };
     }
 }
@@ -70,6 +73,8 @@ void router_rejoin(struct router *router, uint32_t member, uint32_t incarnation)
     m->lost = false;
     m->incarnation = incarnation;
     m->pages_available = pages_total(m->config);
+    m->pages_wanted = 0;
+    m->number = 0;
     for (uint32_t cell = 0; router->memory.hashes != NULL && cell <= router->memory.mask; cell++)
         router->memory.members[cell] &= ~(UINT64_C(1) << (member & 63));
 }
@@ -92,18 +97,14 @@ static void match(struct router *router, const struct request_spec *request)
     }
 }
 
-static uint64_t free_pages(const struct router_member *member)
-{
-    return member->pages_available - min_u64(member->pages_available, member->pages_promised);
-}
-
 /* What a policy minimises; equal costs go to the first member from `turn` on, so that idle pools are used evenly. */
 static uint64_t cost(const struct router *router, const struct request_spec *request, uint32_t member)
 {
     const struct router_member *m = &router->members[member];
     switch (router->policy) {
     case ROUTER_LEAST_KV:
-        return UINT64_MAX - free_pages(m);
+        /* From 2^63 up or down: a member may have promised more than it has. */
+        return (UINT64_C(1) << 63) + m->pages_wanted + m->pages_promised - m->pages_available;
     case ROUTER_PREFIX_AWARE:
         return m->queued_tokens + request->prompt_tokens - min_u64(request->prompt_tokens, router->matched[member]);
     default:

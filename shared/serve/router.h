@@ -20,7 +20,11 @@ struct router_member {
     uint64_t queued_tokens;   /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens
                                  of the requests it is serving */
     uint64_t pages_available; /* as last reported */
-    uint64_t pages_promised;  /* of requests sent since and not yet reported on */
+    uint64_t pages_wanted;    /* likewise: by requests that wait there */
+    uint64_t pages_promised;  /* to requests sent that the last report does not know of */
+    uint32_t number;          /* of the last request sent */
+    uint32_t unseen_first;    /* the front's requests that pages are promised to, in the order of their numbers */
+    uint32_t unseen_last;
 };
 
 /* Which members have probably cached a prefix block: a table without deletion in which newer blocks overwrite older

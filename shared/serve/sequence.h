@@ -50,7 +50,6 @@ struct sequence {
     uint32_t request;
     uint32_t epoch;
     uint32_t attempt;
-    uint32_t priority;
     uint64_t token_seed;
     int64_t deadline_ns;
 
@@ -64,6 +63,7 @@ struct sequence {
     uint32_t chunk_tokens;
 
     uint32_t page_count;
+    uint32_t pages_wanted; /* while it waits for pages */
     uint32_t block_count;
     uint32_t block_tokens;
     uint32_t age;      /* order of first arrival here; the youngest is preempted first */

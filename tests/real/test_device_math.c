@@ -29,7 +29,8 @@ static double weight(enum seeded_kind kind, uint32_t layer, uint32_t expert, uin
                      uint32_t inputs, float gain)
 {
     uint64_t matrix = seeded_matrix(WEIGHT_SEED, (uint32_t)kind, layer, expert);
-    return (double)seeded_weight(matrix, row, column, model_weight_scale(inputs, gain));
+    float value = seeded_weight(matrix, row, column, model_weight_scale(inputs, gain));
+    return (double)kernel_bf16_float(kernel_bf16(value));
 }
 
 /* y[rows] = rows [row, row + rows) of a matrix times x[inputs]. */
@@ -213,8 +214,9 @@ static void naive_forward(double *logits)
     float gain = model->tied_embeddings ? MODEL_GAIN_EMBEDDING_TIED : MODEL_GAIN_EMBEDDING;
     for (uint32_t t = 0; t < TOKENS; t++)
         for (uint32_t i = 0; i < model->hidden; i++)
-            hidden[t][i] =
-                weight(SEEDED_EMBEDDING, 0, 0, device_prompt_token(TOKEN_SEED, t, model->vocab), i, embedded, gain);
+            hidden[t][i] = (double)seeded_weight(seeded_matrix(WEIGHT_SEED, SEEDED_EMBEDDING, 0, 0),
+                                                 device_prompt_token(TOKEN_SEED, t, model->vocab), i,
+                                                 model_weight_scale(embedded, gain));
     for (uint32_t layer = 0; layer < model->layers; layer++) {
         uint32_t width = model->heads * (model->attention == ATTENTION_MLA ? model->value_dim : model->head_dim);
         double projected[WIDTH_MAX];

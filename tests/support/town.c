@@ -226,7 +226,6 @@ static struct sim_node_config host_of(const struct town *town, uint32_t node)
         .network = {.ranks = kv_ranks(&town->config.nodes[node].geometry.parallelism), .host = node},
         .device = probe_device(&town->config.cost),
         .group_count = town->config.nodes[node].group_count,
-        .produces_first_token = town->config.nodes[node].role == ROLE_MIXED,
     };
     host.network.hardware.gpus_per_node = 8;
     host.network.hardware.message_ns = town->config.message_ns;

@@ -199,6 +199,38 @@ static void test_13_no_more_writes_than_the_runtime_takes(void **state)
     assert_lone_empty(&prefiller);
 }
 
+/* Three writes a prompt may be out at once: what was cached, the chunk and the tail, with eight in all. A step that
+ * took a third prompt would have nothing left for a tail. */
+static void test_13_a_step_leaves_room_for_the_tails(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].tail_writes = 1;
+    begin();
+    for (uint32_t i = 1; i <= 6; i++)
+        prefill(i, i, 16);
+    assert_true(prefiller.launched);
+    lone_forget(&prefiller);
+    lone_steps_done(&prefiller, 1); /* of the first prompt alone; 6 are left, for two */
+    assert_calls(&prefiller, "send n0 prefilled r1\n"
+                             "write t1 n2 r1 e1 0x00100001 units 1+0 no gate tail 1@3\n"
+                             "launch 2 x1 g0 prefill 2/32+0 chunk r2 0+16 chunk r3 0+16\n"
+                             "write t2 n2 r2 e2 0x00100002 units 0+1 gate 2 1>100\n"
+                             "write t3 n2 r3 e3 0x00100003 units 0+1 gate 2 2>100\n");
+    lone_steps_done(&prefiller, 1); /* 2 are left: none may start */
+    assert_calls(&prefiller, "send n0 prefilled r2\n"
+                             "write t4 n2 r2 e2 0x00100002 units 1+0 no gate tail 1@3\n"
+                             "send n0 prefilled r3\n"
+                             "write t5 n2 r3 e3 0x00100003 units 1+0 no gate tail 1@3\n");
+    lone_write_done(&prefiller, 0, WRITE_OK); /* and with a third one may */
+    assert_calls(&prefiller, "launch 3 x1 g0 prefill 1/16+0 chunk r4 0+16\n"
+                             "write t0 n2 r4 e4 0x00100004 units 0+1 gate 3 3>100\n");
+    while (prefiller.launched || prefiller.writes > 0) {
+        lone_all_written(&prefiller);
+        lone_run_dry(&prefiller);
+    }
+    assert_lone_empty(&prefiller);
+}
+
 static void test_groups_have_a_queue_each(void **state)
 {
     (void)state;
@@ -270,9 +302,12 @@ static void test_all_cached_with_a_tail_computes_the_last_block(void **state)
     warm(64);
     prefill_blocks(2, 2, 64, 0, blocks, 2);
     assert_calls(&prefiller, "send n2 accepted r2 e2\n"
-                             "write t0 n2 r2 e2 0x00100002 units 0+2 no gate 0-1>100-101\n"
+                             "write t1 n2 r2 e2 0x00100002 units 0+2 no gate 0-1>100-101\n"
                              "launch 2 x1 g0 prefill 1/32+32 leave r1 chunk r2 32+32\n"
-                             "write t1 n2 r2 e2 0x00100002 units 2+2 gate 2 4-5>102-103 tail 1@3\n");
+                             "write t0 n2 r2 e2 0x00100002 units 2+2 gate 2 4-5>102-103\n");
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "send n0 prefilled r2\n"
+                             "write t2 n2 r2 e2 0x00100002 units 4+0 no gate tail 1@3\n");
 }
 
 static void test_the_decoder_has_more_than_is_cached_here(void **state)
@@ -323,6 +358,7 @@ int main(void)
         CASE(test_a_step_is_filled_up_to_the_budget),
         CASE(test_11_nobody_overtakes_and_a_full_pool_moves_on),
         CASE(test_13_no_more_writes_than_the_runtime_takes),
+        CASE(test_13_a_step_leaves_room_for_the_tails),
         CASE(test_groups_have_a_queue_each),
         CASE(test_cached_units_go_at_once_and_without_a_gate),
         CASE(test_all_cached_needs_no_forward_pass),

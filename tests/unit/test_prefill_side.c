@@ -143,7 +143,10 @@ static void assert_units(uint32_t tokens, uint32_t expected, uint32_t tails)
             const char *tail = strstr(line, " tail ");
             if (tail != NULL && tail < strchr(line, '\n')) {
                 tail_count++;
-                assert_int_equal(next, expected); /* 22: with the last write */
+                assert_int_equal(count, 0); /* 22: alone, behind all units, and not before its step has ended */
+                assert_int_equal(next, expected);
+                assert_non_null(strstr(line, " no gate tail "));
+                assert_false(prefiller.launched);
             }
         }
         lone_forget(&prefiller);
@@ -234,7 +237,7 @@ static void test_smaller_pages_at_the_decoder(void **state)
                              "send n0 prefilled r7\n");
 }
 
-static void test_22_the_tail_goes_with_the_last_write(void **state)
+static void test_22_the_tail_goes_alone_when_the_step_has_ended(void **state)
 {
     (void)state;
     cluster.config[PREFILLER].tail_writes = 2;
@@ -246,8 +249,13 @@ static void test_22_the_tail_goes_with_the_last_write(void **state)
                              "launch 1 x1 g0 prefill 1/64+0 chunk r7 0+64\n"
                              "write t0 n2 r7 e1 0x00100001 units 0+4 gate 1 0-3>100-103\n"
                              "launch 2 x1 g0 prefill 1/1+64 chunk r7 64+1\n"
-                             "write t1 n2 r7 e1 0x00100001 units 4+1 gate 2 4>104 tail 2@3\n"
-                             "send n0 prefilled r7\n");
+                             "write t1 n2 r7 e1 0x00100001 units 4+1 gate 2 4>104\n"
+                             "send n0 prefilled r7\n"
+                             "write t2 n2 r7 e1 0x00100001 units 5+0 no gate tail 2@3\n");
+    assert_int_equal(stats().pages_held, 5); /* 17: the tail is waited for like the rest */
+    lone_all_written(&prefiller);
+    assert_calls(&prefiller, "");
+    assert_lone_empty(&prefiller);
 }
 
 static void test_a_tail_alone_where_the_decoder_has_all_the_rest(void **state)
@@ -255,10 +263,35 @@ static void test_a_tail_alone_where_the_decoder_has_all_the_rest(void **state)
     (void)state;
     cluster.config[PREFILLER].tail_writes = 2;
     begin();
-    prefill_blocks(7, 1, 64, 64, blocks, 2); /* nobody but the last layer of a forward pass can make it */
+    prefill_blocks(7, 1, 64, 64, blocks, 2); /* only a forward pass can make it */
     assert_calls(&prefiller, "send n2 accepted r7 e1\n"
-                             "launch 1 x1 g0 prefill 1/64+0 chunk r7 0+64\n"
-                             "write t0 n2 r7 e1 0x00100001 units 4+0 gate 1 tail 2@3\n");
+                             "launch 1 x1 g0 prefill 1/64+0 chunk r7 0+64\n");
+    lone_steps_done(&prefiller, 1);
+    assert_calls(&prefiller, "send n0 prefilled r7\n"
+                             "write t0 n2 r7 e1 0x00100001 units 4+0 no gate tail 2@3\n");
+}
+
+static void test_a_cancel_before_the_tail(void **state)
+{
+    (void)state;
+    cluster.config[PREFILLER].tail_writes = 2;
+    begin();
+    prefill(7, 1, 64);
+    cancel(7, 1);
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    lone_forget(&prefiller);
+    lone_steps_done(&prefiller, 1); /* 4: it was said to be quiet */
+    assert_calls(&prefiller, "");
+    assert_lone_empty(&prefiller);
+    prefill(8, 2, 64); /* and with the tail on its way */
+    lone_write_done(&prefiller, 0, WRITE_OK);
+    lone_steps_done(&prefiller, 1);
+    lone_forget(&prefiller);
+    cancel(8, 2);
+    assert_calls(&prefiller, "stop t0\n");
+    lone_write_done(&prefiller, 0, WRITE_STOPPED);
+    assert_calls(&prefiller, "send n2 quiesced r8 e2\n");
+    assert_lone_empty(&prefiller);
 }
 
 /* ---- Turned away ------------------------------------------------------------------------------------------------- */
@@ -271,17 +304,17 @@ static void test_21_29_what_cannot_be_served_is_refused(void **state)
     struct message message = prefill_of(7, 1, 99, 0);
     message.geometry_hash++;
     deliver(&message, NULL);
-    assert_calls(&prefiller, "send n2 nack r7 e1 reason 2\n");
+    assert_calls(&prefiller, "send n2 nack r7 e1 reason 1\n");
     message = prefill_of(7, 2, 99, 0);
     message.group = 1; /* the decoder has one group */
     deliver(&message, NULL);
-    assert_calls(&prefiller, "send n2 nack r7 e2 reason 2\n");
+    assert_calls(&prefiller, "send n2 nack r7 e2 reason 1\n");
     message = prefill_of(7, 3, 129, 0); /* nine pages */
     deliver(&message, NULL);
     message = prefill_of(7, 4, 0, 0);
     deliver(&message, NULL);
-    assert_calls(&prefiller, "send n2 nack r7 e3 reason 3\n"
-                             "send n2 nack r7 e4 reason 3\n");
+    assert_calls(&prefiller, "send n2 nack r7 e3 reason 2\n"
+                             "send n2 nack r7 e4 reason 2\n");
     message = prefill_of(7, 5, 99, 0);
     message.page_count--;
     deliver(&message, NULL);
@@ -294,10 +327,10 @@ static void test_21_29_what_cannot_be_served_is_refused(void **state)
     message = prefill_of(7, 8, 99, 0);
     message.produced = 100; /* more output than tokens */
     deliver(&message, NULL);
-    assert_calls(&prefiller, "send n2 nack r7 e5 reason 5\n"
-                             "send n2 nack r7 e6 reason 5\n"
-                             "send n2 nack r7 e7 reason 5\n"
-                             "send n2 nack r7 e8 reason 5\n");
+    assert_calls(&prefiller, "send n2 nack r7 e5 reason 4\n"
+                             "send n2 nack r7 e6 reason 4\n"
+                             "send n2 nack r7 e7 reason 4\n"
+                             "send n2 nack r7 e8 reason 4\n");
     assert_lone_empty(&prefiller);
 }
 
@@ -309,7 +342,7 @@ static void test_a_full_table_is_a_refusal(void **state)
     prefill(7, 1, 99);
     lone_forget(&prefiller);
     prefill(8, 2, 99);
-    assert_calls(&prefiller, "send n2 nack r8 e2 reason 4\n");
+    assert_calls(&prefiller, "send n2 nack r8 e2 reason 3\n");
     cancel(8, 2);
     assert_calls(&prefiller, "send n2 quiesced r8 e2\n");
 }
@@ -430,7 +463,7 @@ static void test_28_a_failed_write_is_told_when_all_have_ended(void **state)
     lone_write_done(&prefiller, 0, WRITE_FAILED); /* an error on one is no quiescence of the other */
     assert_calls(&prefiller, "stop t1\n");
     lone_write_done(&prefiller, 1, WRITE_STOPPED);
-    assert_calls(&prefiller, "send n2 nack r7 e1 reason 6\n");
+    assert_calls(&prefiller, "send n2 nack r7 e1 reason 5\n");
     lone_steps_done(&prefiller, 1);
     assert_calls(&prefiller, "");
     assert_lone_empty(&prefiller);
@@ -460,7 +493,7 @@ static void test_a_write_that_fails_in_the_drain(void **state)
     lone_steps_done(&prefiller, 1);
     lone_forget(&prefiller);
     lone_write_done(&prefiller, 0, WRITE_FAILED);
-    assert_calls(&prefiller, "send n2 nack r7 e1 reason 6\n");
+    assert_calls(&prefiller, "send n2 nack r7 e1 reason 5\n");
     assert_lone_empty(&prefiller);
 }
 
@@ -548,7 +581,8 @@ int main(void)
         CASE(test_24_lengths_around_a_page_boundary),
         CASE(test_larger_pages_at_the_decoder),
         CASE(test_smaller_pages_at_the_decoder),
-        CASE(test_22_the_tail_goes_with_the_last_write),
+        CASE(test_22_the_tail_goes_alone_when_the_step_has_ended),
+        CASE(test_a_cancel_before_the_tail),
         CASE(test_a_tail_alone_where_the_decoder_has_all_the_rest),
         CASE(test_21_29_what_cannot_be_served_is_refused),
         CASE(test_a_full_table_is_a_refusal),

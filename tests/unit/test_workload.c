@@ -78,7 +78,6 @@ static void test_uniform_arrivals(void **state)
         assert_int_equal(item.spec.deadline_ns, item.arrival_ns + 250 * NS_PER_MS);
         assert_int_equal(item.spec.output_tokens, 128);
         assert_int_equal(item.spec.block_count, 0);
-        assert_int_equal(item.spec.priority, 0);
     }
     expect_end(workload);
 

@@ -31,7 +31,7 @@ uint8_t *host_cache(const struct host_device *device, const struct host_sequence
 
 /* Reads a head's vectors of positions [0, count). */
 static void load_head(const struct host_device *device, const struct host_sequence *s, uint32_t layer, uint32_t plane,
-                      uint32_t kv_head, uint32_t count, float *to)
+                      uint32_t kv_head, uint32_t count, uint16_t *to)
 {
     uint32_t dim = device->shape.cache_dim;
     for (uint32_t j = 0; j < count; j++)
@@ -65,7 +65,7 @@ static float attend(struct host_device *device, const float *query, uint32_t fir
 
 /* ---- Grouped-query --------------------------------------------------------------------------------------------- */
 
-static void project(const float *x, uint32_t inputs, const float *weights, uint32_t outputs, float *y, uint32_t rows)
+static void project(const float *x, uint32_t inputs, const uint16_t *weights, uint32_t outputs, float *y, uint32_t rows)
 {
     linear_product(&(struct product){.x = x,
                                      .x_stride = inputs,

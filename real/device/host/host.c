@@ -113,8 +113,8 @@ static bool make_buffers(struct host_device *host)
     host->frequencies = array(shape->rotated / 2, sizeof *host->frequencies, &enough);
     host->cosines = floats(rows, shape->rotated / 2, &enough);
     host->sines = floats(rows, shape->rotated / 2, &enough);
-    host->keys = floats(context, shape->cache_dim, &enough);
-    host->values = floats(latent ? 0 : context, shape->cache_dim, &enough);
+    host->keys = array(context * shape->cache_dim, sizeof *host->keys, &enough);
+    host->values = array(latent ? 0 : context * shape->cache_dim, sizeof *host->values, &enough);
     host->scores = floats(context, 1, &enough);
     host->gate = floats(HOST_MLP_ROWS, columns, &enough);
     host->up = floats(HOST_MLP_ROWS, columns, &enough);

@@ -89,10 +89,10 @@ struct host_device {
     double *frequencies; /* [rotated dimensions / 2] */
     float *cosines;      /* [rows][rotated dimensions / 2] */
     float *sines;
-    float *keys;   /* [request_tokens_max][cache_dim]: of the sequence at hand */
-    float *values; /* GQA: likewise */
-    float *scores; /* [request_tokens_max] */
-    float *gate;   /* [HOST_MLP_ROWS][widest share] */
+    uint16_t *keys;   /* [request_tokens_max][cache_dim]: of the sequence at hand */
+    uint16_t *values; /* GQA: likewise */
+    float *scores;    /* [request_tokens_max] */
+    float *gate;      /* [HOST_MLP_ROWS][widest share] */
     float *up;
     float *logits;      /* [HOST_LOGIT_ROWS][vocab_count] */
     float *normed_last; /* [HOST_LOGIT_ROWS][hidden] */

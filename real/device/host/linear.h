@@ -1,4 +1,5 @@
-/* Arithmetic of the host device in f32, each result with one fixed order of operations.
+/* Arithmetic of the host device, each result with one fixed order of operations: f32 throughout, times weights and
+ * cached vectors that are bf16 in memory.
  *
  * The dot product of one unit: eight lanes, lane l taking elements l, l + 8, ... in ascending order; then the lanes by
  * bisection: ((0+4)+(2+6)) + ((1+5)+(3+7)). A dimension that ranks may split is cut into units; unit sums are added by
@@ -22,7 +23,7 @@
 struct product {
     const float *x;
     size_t x_stride;
-    const float *weights; /* [outputs][units * width] */
+    const uint16_t *weights; /* [outputs][units * width] */
     float *y;
     size_t y_stride;
     uint32_t rows;
@@ -32,9 +33,6 @@ struct product {
 };
 
 void linear_product(const struct product *product);
-
-/* Sum of a[i] * b[i] as one unit. */
-float linear_dot(const float *a, const float *b, uint32_t n);
 
 /* y = x * kernel_rms_scale(sum of squares, n) * gain. */
 void linear_rms_norm(const float *x, const float *gain, float *y, uint32_t n);
@@ -52,13 +50,13 @@ float linear_exponentials(float *scores, uint32_t n);
 void linear_swiglu(float *gate, const float *up, size_t n);
 
 /* y[d] = (sum over j, ascending, of weights[j] * values[j * stride + d]) / divisor, d < n. */
-void linear_weighted_rows(const float *weights, const float *values, size_t stride, uint32_t rows, uint32_t n,
+void linear_weighted_rows(const float *weights, const uint16_t *values, size_t stride, uint32_t rows, uint32_t n,
                           float divisor, float *y);
 
 void linear_add(float *x, const float *y, size_t n);
 
-/* Elements as the KV cache keeps them, of 2 bytes (bf16) or 1 (fp8 e4m3). */
+/* Elements as the KV cache keeps them, of 2 bytes (bf16) or 1 (fp8 e4m3); read, both are bf16. */
 void linear_cache_store(void *to, const float *from, uint32_t n, uint32_t element_bytes);
-void linear_cache_load(float *to, const void *from, uint32_t n, uint32_t element_bytes);
+void linear_cache_load(uint16_t *to, const void *from, uint32_t n, uint32_t element_bytes);
 
 #endif

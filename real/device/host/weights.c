@@ -1,6 +1,7 @@
 /* See weights.h. */
 #include "real/device/host/weights.h"
 
+#include "real/device/kernels/kernel.h"
 #include "real/device/kernels/model.h"
 #include "real/device/seeded.h"
 
@@ -10,14 +11,14 @@
 struct filler {
     uint64_t seed;
     uint32_t layer;
-    float *memory; /* NULL: counting */
+    uint8_t *memory; /* NULL: counting */
     size_t taken;
 };
 
-static float *take(struct filler *filler, size_t floats)
+static void *take(struct filler *filler, size_t bytes)
 {
-    float *at = filler->memory == NULL ? NULL : filler->memory + filler->taken;
-    filler->taken += (floats + 15) / 16 * 16;
+    void *at = filler->memory == NULL ? NULL : filler->memory + filler->taken;
+    filler->taken += (bytes + 63) / 64 * 64;
     return at;
 }
 
@@ -31,22 +32,22 @@ struct part {
     float gain;
 };
 
-static float *fill(struct filler *filler, enum seeded_kind kind, uint32_t expert, struct part part)
+static uint16_t *fill(struct filler *filler, enum seeded_kind kind, uint32_t expert, struct part part)
 {
-    float *to = take(filler, (size_t)part.rows * part.columns);
+    uint16_t *to = take(filler, (size_t)part.rows * part.columns * sizeof *to);
     if (to == NULL)
         return NULL;
     uint64_t matrix = seeded_matrix(filler->seed, (uint32_t)kind, filler->layer, expert);
     float scale = model_weight_scale(part.inputs, part.gain);
     for (uint32_t r = 0; r < part.rows; r++)
         for (uint32_t c = 0; c < part.columns; c++)
-            to[(size_t)r * part.columns + c] = seeded_weight(matrix, part.row + r, part.column + c, scale);
+            to[(size_t)r * part.columns + c] = kernel_bf16(seeded_weight(matrix, part.row + r, part.column + c, scale));
     return to;
 }
 
 static float *fill_gains(struct filler *filler, enum seeded_kind kind, uint32_t n)
 {
-    float *to = take(filler, n);
+    float *to = take(filler, n * sizeof *to);
     if (to == NULL)
         return NULL;
     uint64_t matrix = seeded_matrix(filler->seed, (uint32_t)kind, filler->layer, 0);
@@ -79,9 +80,9 @@ static struct host_mlp fill_mlp(struct filler *filler, enum seeded_kind gate, ui
 }
 
 /* A head's slice of SEEDED_KV_UP_K, transposed: a product then maps the head's query into latent space. */
-static float *fill_absorb_k(struct filler *filler, const struct architecture *a, const struct host_shape *shape)
+static uint16_t *fill_absorb_k(struct filler *filler, const struct architecture *a, const struct host_shape *shape)
 {
-    float *to = take(filler, (size_t)shape->heads * a->latent_dim * a->nope_dim);
+    uint16_t *to = take(filler, (size_t)shape->heads * a->latent_dim * a->nope_dim * sizeof *to);
     if (to == NULL)
         return NULL;
     uint64_t matrix = seeded_matrix(filler->seed, SEEDED_KV_UP_K, filler->layer, 0);
@@ -90,7 +91,7 @@ static float *fill_absorb_k(struct filler *filler, const struct architecture *a,
         for (uint32_t c = 0; c < a->latent_dim; c++)
             for (uint32_t i = 0; i < a->nope_dim; i++)
                 to[((size_t)h * a->latent_dim + c) * a->nope_dim + i] =
-                    seeded_weight(matrix, (shape->head_first + h) * a->nope_dim + i, c, scale);
+                    kernel_bf16(seeded_weight(matrix, (shape->head_first + h) * a->nope_dim + i, c, scale));
     return to;
 }
 
@@ -180,7 +181,7 @@ bool host_weights_make(struct host_weights *weights, const struct architecture *
     }
     struct filler filler = {.seed = seed};
     fill_all(&filler, architecture, shape, weights);
-    weights->memory = aligned_alloc(64, filler.taken * sizeof(float));
+    weights->memory = aligned_alloc(64, filler.taken);
     if (weights->memory == NULL)
         return false;
     filler = (struct filler){.seed = seed, .memory = weights->memory};

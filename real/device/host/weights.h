@@ -1,4 +1,4 @@
-/* One rank's share of the seeded model, dense f32 matrices of [outputs][inputs]. */
+/* One rank's share of the seeded model, dense bf16 matrices of [outputs][inputs] and f32 gains. */
 #ifndef TANDEM_REAL_DEVICE_HOST_WEIGHTS_H
 #define TANDEM_REAL_DEVICE_HOST_WEIGHTS_H
 
@@ -8,30 +8,30 @@
 struct host_mlp {
     uint32_t units;
     uint32_t width;
-    float *gate; /* [units * width][hidden] */
-    float *up;
-    float *down; /* [hidden][units * width] */
+    uint16_t *gate; /* [units * width][hidden] */
+    uint16_t *up;
+    uint16_t *down; /* [hidden][units * width] */
 };
 
 struct host_layer {
     float *norm_attention; /* [hidden] */
     float *norm_mlp;
-    float *q; /* [heads * query_dim][hidden, or the q latent] */
-    float *o; /* [hidden][heads * value_dim] */
+    uint16_t *q; /* [heads * query_dim][hidden, or the q latent] */
+    uint16_t *o; /* [hidden][heads * value_dim] */
 
-    float *k; /* GQA: [kv_heads * head_dim][hidden] */
-    float *v;
+    uint16_t *k; /* GQA: [kv_heads * head_dim][hidden] */
+    uint16_t *v;
 
-    float *q_latent; /* MLA, where queries are compressed: [q_latent_dim][hidden] */
+    uint16_t *q_latent; /* MLA, where queries are compressed: [q_latent_dim][hidden] */
     float *norm_q_latent;
-    float *kv_latent; /* MLA: [latent_dim + rope_dim][hidden] */
+    uint16_t *kv_latent; /* MLA: [latent_dim + rope_dim][hidden] */
     float *norm_kv_latent;
-    float *absorb_k; /* MLA: a head's [latent_dim][nope_dim], heads one after another: queries into latent space */
-    float *absorb_v; /* MLA: a head's [value_dim][latent_dim]: latent sums into values */
+    uint16_t *absorb_k; /* MLA: a head's [latent_dim][nope_dim], heads one after another: queries into latent space */
+    uint16_t *absorb_v; /* MLA: a head's [value_dim][latent_dim]: latent sums into values */
 
     struct host_mlp dense; /* units == 0: none */
     struct host_mlp shared;
-    float *router;            /* [experts][hidden] */
+    uint16_t *router;         /* [experts][hidden] */
     struct host_mlp *experts; /* [expert_count], those of this rank */
 };
 
@@ -41,8 +41,8 @@ struct host_weights {
     struct host_layer *layers; /* of this stage */
     uint32_t layer_count;
     float *norm_final; /* last stage */
-    float *lm_head;    /* last stage: [vocab_count][hidden] */
-    float *memory;     /* all of the above */
+    uint16_t *lm_head; /* last stage: [vocab_count][hidden] */
+    void *memory;      /* all of the above */
 };
 
 /* False when there is no memory. */

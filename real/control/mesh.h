@@ -1,0 +1,68 @@
+/* The control plane of one process: a listener, and one TCP connection with each process it works with.
+ *
+ * Whoever dials shows the run's join token, the protocol's version, and the identities of scenario and build; who does not
+ * fit is told why and hung up on, and until then may send no more than a greeting. Of two nodes the one with the higher id
+ * dials. A connection that ends, or on which nothing was heard for several heartbeats, is a lost peer, once and for all.
+ *
+ * One thread owns a mesh. Nothing blocks: whoever waits on mesh_fd() calls mesh_turn() when it is readable, mesh_tick()
+ * from time to time, and mesh_flush() at the end of its round.
+ */
+#ifndef TANDEM_REAL_CONTROL_MESH_H
+#define TANDEM_REAL_CONTROL_MESH_H
+
+#include "real/control/frame.h"
+
+#define HEARTBEAT_NS_DEFAULT INT64_C(200000000)
+#define HEARTBEATS_MISSED_DEFAULT 10 /* then a peer is suspected: busy machines are late, and a suspicion is final */
+
+struct mesh;
+
+struct mesh_listener {
+    void *self;
+    void (*up)(void *self, uint32_t node, const struct hello *hello); /* hello: what a peer that dialled said; else NULL */
+    void (*frame)(void *self, uint32_t node, const struct frame *frame);
+    void (*down)(void *self, uint32_t node, const char *why); /* of a node that was up, or that was being dialled */
+};
+
+struct mesh_config {
+    struct hello own; /* what this process says when it dials; port is filled in */
+    uint32_t node_count;
+    const char *bind; /* address to listen on */
+    int64_t heartbeat_ns;
+    uint32_t heartbeats_missed;
+    struct mesh_listener listener;
+};
+
+/* NULL with a sentence in `error` when the address cannot be bound. */
+struct mesh *mesh_make(const struct mesh_config *config, char *error, size_t error_size);
+void mesh_free(struct mesh *mesh);
+
+int mesh_fd(const struct mesh *mesh);
+uint16_t mesh_port(const struct mesh *mesh);
+
+/* Starts a connection with a node. What goes wrong, now or later, is reported by down(). */
+void mesh_dial(struct mesh *mesh, uint32_t node, const char *address, uint16_t port);
+
+void mesh_turn(struct mesh *mesh, int64_t now_ns);
+
+/* Heartbeats and deadlines; to be called at least as often as the heartbeat. Silence counts from the first call on. */
+void mesh_tick(struct mesh *mesh, int64_t now_ns);
+
+bool mesh_up(const struct mesh *mesh, uint32_t node);
+
+/* Queues a frame; dropped where the node is not up. */
+void mesh_send(struct mesh *mesh, uint32_t node, uint16_t kind, const void *body, size_t length);
+
+/* Sends what is queued. */
+void mesh_flush(struct mesh *mesh);
+
+/* Hangs up on a node, without a report. */
+void mesh_drop(struct mesh *mesh, uint32_t node);
+
+/* Bytes queued and not yet taken by the sockets, of all peers. */
+size_t mesh_pending(const struct mesh *mesh);
+
+/* 37 bytes: the kernel's boot id, or an empty text. */
+void control_boot_identity(char *text);
+
+#endif

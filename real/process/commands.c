@@ -1,0 +1,424 @@
+/* See commands.h. */
+#define _POSIX_C_SOURCE 200809L
+#include "real/process/commands.h"
+
+#include "base/arith.h"
+#include "host/build_info.h"
+#include "host/interrupt.h"
+#include "real/control/mesh.h"
+#include "real/process/children.h"
+#include "real/fabric/fabric.h"
+#include "real/process/executor.h"
+#include "real/process/instance.h"
+#include "real/process/launcher.h"
+#include "real/process/pmix_wire.h"
+#include "real/process/shared_memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define WINDOW_DEFAULT 64
+#define LIMIT_S_DEFAULT 600
+
+const char *const run_real_alone[] = {"provider",   "device", "bind",   "nics",   "window",
+                                      "heartbeats", "limit",  "verify", "tokens", "record-events",
+                                      NULL};
+
+/* ---- Options ----------------------------------------------------------------------------------------------------- */
+
+static bool number(const struct arguments *arguments, const char *name, int64_t least, int64_t most, int64_t otherwise,
+                   int64_t *value, struct user_error *error)
+{
+    *value = argument_integer(arguments, name, otherwise);
+    if (*value >= least && *value <= most)
+        return true;
+    user_error_set(error, NULL, 0, NULL, "--%s: %" PRId64 " is not between %" PRId64 " and %" PRId64, name, *value,
+                   least, most);
+    return false;
+}
+
+static bool read_options(const struct arguments *arguments, struct real_options *options, struct user_error *error)
+{
+    int64_t nics;
+    int64_t window;
+    int64_t heartbeats;
+    int64_t limit_s;
+    if (!number(arguments, "nics", 0, FABRIC_NICS_MAX, 0, &nics, error) ||
+        !number(arguments, "window", 1, 4096, WINDOW_DEFAULT, &window, error) ||
+        !number(arguments, "heartbeats", 1, 10000, HEARTBEATS_MISSED_DEFAULT, &heartbeats, error) ||
+        !number(arguments, "limit", 1, 1000000, LIMIT_S_DEFAULT, &limit_s, error))
+        return false;
+    const char *device = argument_text(arguments, "device");
+    const char *bind = argument_text(arguments, "bind");
+    *options = (struct real_options){
+        .provider = argument_text(arguments, "provider"),
+        .device = device == NULL ? "host" : device,
+        .bind = bind == NULL ? "127.0.0.1" : bind,
+        .nics = (uint32_t)nics,
+        .window = (uint32_t)window,
+        .heartbeats_missed = (uint32_t)heartbeats,
+        .verify = argument_flag(arguments, "verify"),
+        .record_events = argument_text(arguments, "record-events"),
+        .tokens = argument_text(arguments, "tokens"),
+        .limit_ns = limit_s * NS_PER_S,
+    };
+    char why[256];
+    if (executor_device(options->device, why, sizeof why) == NULL) {
+        user_error_set(error, NULL, 0, NULL, "--device: %s", why);
+        return false;
+    }
+    if (options->record_events != NULL && mkdir(options->record_events, 0777) != 0 && errno != EEXIST) {
+        user_error_set(error, options->record_events, 0, NULL, "cannot be made: %s", strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+/* ---- One stored run ---------------------------------------------------------------------------------------------- */
+
+struct stream {
+    struct results *store;
+    struct user_error *error;
+    FILE *err;
+};
+
+static bool on_row(void *self, const struct request_row *row)
+{
+    struct stream *stream = self;
+    return results_add_request(stream->store, row, stream->error);
+}
+
+static void on_steps(void *self, const struct step_row *row)
+{
+    struct stream *stream = self;
+    results_add_step(stream->store, row, stream->error);
+}
+
+static void on_transfer(void *self, const struct transfer_row *row)
+{
+    struct stream *stream = self;
+    results_add_transfer(stream->store, row, stream->error);
+}
+
+static void on_notice(void *self, const char *text)
+{
+    fprintf(((struct stream *)self)->err, "%s\n", text);
+}
+
+static int64_t begin(struct results *store, const struct real_world *world, const struct scenario_override *sets,
+                     size_t set_count, uint32_t record, struct user_error *error)
+{
+    const struct scenario *scenario = world->scenario;
+    struct results_param params[SETS_MAX + SCENARIO_VARY_MAX];
+    uint32_t param_count = run_params(sets, set_count, params);
+    char *canonical = scenario_canonical(scenario);
+    int64_t row =
+        results_scenario_add(store, scenario->identity, scenario->name, scenario->path, canonical, error);
+    free(canonical);
+    int64_t build = row == 0 ? 0 : results_build_add(store, build_identity, build_version, error);
+    if (build == 0)
+        return 0;
+    struct results_begin begin = {
+        .key = {.scenario = row,
+                .build = build,
+                .seed = world->seed,
+                .backend = RESULTS_REAL,
+                .params = params,
+                .param_count = param_count},
+        .kind = RESULTS_RUN,
+        .record = record | RECORD_SAMPLES,
+        .has_targets = scenario->targets.count > 0,
+        .compiler = build_compiler,
+    };
+    return results_run_begin(store, &begin, error);
+}
+
+/* How far the clock of each node may have been off is stored with the run. */
+static bool store_clocks(struct results *store, const struct launch_result *result, struct user_error *error)
+{
+    for (uint32_t i = 0; i < result->instance_count; i++)
+        if (!results_add_sample(store, result->instances[i].node, "clock_error_ns", 0,
+                                result->clock_error_ns[result->instances[i].node], error))
+            return false;
+    return true;
+}
+
+static int status_exit(enum launch_status status)
+{
+    switch (status) {
+    case LAUNCH_COMPLETE:
+        return EXIT_OK;
+    case LAUNCH_LIMIT:
+        return EXIT_NO_PROGRESS;
+    case LAUNCH_UNSOUND:
+        return EXIT_INVARIANT;
+    case LAUNCH_STOPPED:
+        return EXIT_INTERRUPTED;
+    case LAUNCH_FAILED:
+        break;
+    }
+    return EXIT_USER;
+}
+
+struct one_run {
+    const struct command_context *command;
+    struct results *store;
+    const struct real_world *world;
+    const struct real_options *options;
+    const struct scenario_override *sets;
+    size_t set_count;
+    uint32_t record;
+    struct pmix_wire *wire;
+};
+
+/* Runs and stores. Returns an exit status, EXIT_OK with the run's id. */
+static int run_one(const struct one_run *what, int64_t *run, struct user_error *error)
+{
+    struct stream stream = {.store = what->store, .error = error, .err = what->command->err};
+    *run = begin(what->store, what->world, what->sets, what->set_count, what->record, error);
+    if (*run == 0)
+        return EXIT_USER;
+    struct launcher_config config = {
+        .world = what->world,
+        .options = what->options,
+        .sets = what->sets,
+        .set_count = what->set_count,
+        .publish = what->wire->joined ? pmix_wire_publish : NULL,
+        .publish_self = what->wire,
+        .self = &stream,
+        .row = on_row,
+        .steps = (what->record & RECORD_STEPS) != 0 ? on_steps : NULL,
+        .transfer = (what->record & RECORD_TRANSFERS) != 0 ? on_transfer : NULL,
+        .notice = on_notice,
+    };
+    struct launch_result result;
+    int64_t start_ns = clock_now_ns();
+    launcher_run(&config, &result);
+    int64_t took_ns = clock_now_ns() - start_ns;
+    bool stored = result.status == LAUNCH_COMPLETE && !error->set && store_clocks(what->store, &result, error) &&
+                  results_run_commit(what->store, &result.summary, took_ns, result.instances, result.instance_count,
+                                     result.itl, error);
+    if (!stored)
+        results_run_abort(what->store);
+    int exit = status_exit(result.status);
+    if (!stored && !error->set && exit != EXIT_INTERRUPTED)
+        fprintf(what->command->err, "%s: %s\n", what->world->scenario->path, result.text);
+    if (stored && what->options->verify)
+        fprintf(what->command->err, "verified: %" PRIu64 " pieces of transferred KV arrived as they were sent\n",
+                result.pieces_verified);
+    launch_result_free(&result);
+    return error->set ? EXIT_USER : exit;
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------- */
+
+/* What one variant is loaded with: --set, then what varies. */
+static size_t all_sets(const struct scenario_sets *sets, const struct scenario_override *overrides, size_t count,
+                       struct scenario_override *all)
+{
+    memcpy(all, sets->sets, sets->count * sizeof *all);
+    memcpy(all + sets->count, overrides, count * sizeof *all);
+    return sets->count + count;
+}
+
+struct sweep {
+    const struct command_context *command;
+    const struct arguments *arguments;
+    struct results *store;
+    struct real_options options;
+    struct pmix_wire wire;
+    struct output output;
+    uint32_t record;
+    json_t *answers;
+};
+
+static int run_variant(struct sweep *sweep, const struct scenario *scenario, const struct scenario_sets *sets,
+                       size_t index, struct user_error *error)
+{
+    struct scenario_override overrides[SCENARIO_VARY_MAX];
+    struct scenario_override all[SETS_MAX + SCENARIO_VARY_MAX];
+    size_t override_count = scenario_variant_overrides(scenario, index, overrides);
+    size_t set_count = all_sets(sets, overrides, override_count, all);
+    struct real_world world;
+    int64_t run = 0;
+    int exit = EXIT_USER;
+    if (real_world_load(&world, scenario->path, all, set_count, argument_integer(sweep->arguments, "seed", -1), error)) {
+        if (sweep->wire.joined && sweep->wire.size != world.deployment->node_count) {
+            user_error_set(error, scenario->path, 0, NULL,
+                           "the front and %" PRIu32 " instances want %" PRIu32 " processes of the job, not %" PRIu32,
+                           world.deployment->node_count - 1, world.deployment->node_count, sweep->wire.size);
+        } else {
+            exit = run_one(&(struct one_run){.command = sweep->command,
+                                             .store = sweep->store,
+                                             .world = &world,
+                                             .options = &sweep->options,
+                                             .sets = all,
+                                             .set_count = set_count,
+                                             .record = sweep->record,
+                                             .wire = &sweep->wire},
+                           &run, error);
+            if (exit == EXIT_OK)
+                exit = run_tell(sweep->store, run, world.scenario, overrides, override_count, sweep->command,
+                                &sweep->output, sweep->answers, error);
+        }
+    }
+    real_world_free(&world);
+    return exit;
+}
+
+static int run_all(struct sweep *sweep, const struct scenario *scenario, const struct scenario_sets *sets,
+                   struct user_error *error)
+{
+    size_t count = scenario_variant_count(scenario);
+    int worst = EXIT_OK;
+    if (sweep->wire.joined && count > 1) {
+        user_error_set(error, scenario->path, 0, NULL, "under a job's launcher one run at a time: fix `vary` with --set");
+        return EXIT_USER;
+    }
+    sweep->answers = json_array();
+    for (size_t i = 0; i < count && !error->set && !interrupt_requested(); i++) {
+        int exit = run_variant(sweep, scenario, sets, i, error);
+        worst = exit > worst ? exit : worst;
+    }
+    if (sweep->output.format == OUTPUT_JSON)
+        output_json(&sweep->output, json_array_size(sweep->answers) == 1 ? json_array_get(sweep->answers, 0)
+                                                                         : sweep->answers);
+    json_decref(sweep->answers);
+    return worst;
+}
+
+/* A process of somebody else's job, and not its first: an instance. */
+static int run_as_instance(struct sweep *sweep, const char *path, const struct scenario_sets *sets,
+                           struct user_error *error)
+{
+    struct real_world world;
+    char why[512] = "";
+    struct instance_start start = {.world = &world, .options = &sweep->options, .node = sweep->wire.rank};
+    bool good = real_world_load(&world, path, sets->sets, sets->count, argument_integer(sweep->arguments, "seed", -1), error);
+    if (good && sweep->wire.size != world.deployment->node_count) {
+        good = false; /* the launcher says so to the user */
+    } else if (good) {
+        good = pmix_wire_receive(&sweep->wire, start.front_address, &start.front_port, start.token, why, sizeof why) &&
+               instance_run(&start, why, sizeof why);
+        if (!good)
+            fprintf(sweep->command->err, "%s: %s\n", world.deployment->instances[start.node].name, why);
+    }
+    real_world_free(&world);
+    return good ? EXIT_OK : EXIT_USER;
+}
+
+int run_real(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
+{
+    struct scenario_sets sets;
+    char why[512] = "";
+    struct sweep sweep = {
+        .command = command,
+        .arguments = arguments,
+        .output = output_to(command->out, argument_text(arguments, "format")),
+    };
+    int exit = EXIT_USER;
+    interrupt_install();
+    if (!scenario_sets_read(arguments, &sets, error) || !read_options(arguments, &sweep.options, error) ||
+        !run_record_read(arguments, &sweep.record, error)) {
+        scenario_sets_free(&sets);
+        return EXIT_USER;
+    }
+    struct scenario *scenario = NULL;
+    if (!pmix_wire_join(&sweep.wire, why, sizeof why))
+        user_error_set(error, NULL, 0, NULL, "%s", why);
+    else if (sweep.wire.joined && sweep.wire.rank > 0)
+        exit = run_as_instance(&sweep, operand(arguments, 0), &sets, error);
+    else if ((scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error)) != NULL) {
+        sweep.store = results_open(database_path(arguments), RESULTS_WRITE, error);
+        if (sweep.store != NULL) {
+            exit = run_all(&sweep, scenario, &sets, error);
+            if (!results_close(sweep.store, error))
+                exit = EXIT_USER;
+        }
+        scenario_free(scenario);
+    }
+    pmix_wire_leave(&sweep.wire);
+    scenario_sets_free(&sets);
+    return exit;
+}
+
+/* ---- Roles ------------------------------------------------------------------------------------------------------- */
+
+static const struct option instance_options[] = {
+    {"node", "N", "which one", OPTION_INTEGER},
+    {"front", "ADDRESS:PORT", "of the front", OPTION_TEXT},
+    {"set", "PATH=VALUE", "as given to the launcher", OPTION_LIST},
+    {"seed", "N", "as given to the launcher", OPTION_INTEGER},
+    {"provider", "NAME", "as given to the launcher", OPTION_TEXT},
+    {"device", "host|cuda", "as given to the launcher", OPTION_CHOICE},
+    {"bind", "ADDRESS", "as given to the launcher", OPTION_TEXT},
+    {"nics", "N", "as given to the launcher", OPTION_INTEGER},
+    {"window", "N", "as given to the launcher", OPTION_INTEGER},
+    {"heartbeats", "N", "as given to the launcher", OPTION_INTEGER},
+    {"limit", "SECONDS", "as given to the launcher", OPTION_INTEGER},
+    {"verify", NULL, "as given to the launcher", OPTION_FLAG},
+    {"tokens", "FILE", "as given to the launcher: tokens are reported", OPTION_TEXT},
+    {"record-events", "FOLDER", "as given to the launcher", OPTION_TEXT},
+    {NULL, NULL, NULL, OPTION_FLAG},
+};
+
+static bool read_front(const char *text, struct instance_start *start)
+{
+    const char *colon = text == NULL ? NULL : strrchr(text, ':');
+    if (colon == NULL || (size_t)(colon - text) >= sizeof start->front_address)
+        return false;
+    memcpy(start->front_address, text, (size_t)(colon - text));
+    long port = strtol(colon + 1, NULL, 10);
+    start->front_port = (uint16_t)port;
+    return port > 0 && port <= UINT16_MAX && token_parse(getenv(JOIN_TOKEN_VARIABLE), start->token);
+}
+
+static int run_instance(const struct command_context *command, const struct arguments *arguments,
+                        struct user_error *error)
+{
+    struct scenario_sets sets;
+    struct real_options options;
+    struct real_world world = {0};
+    struct instance_start start = {.world = &world, .options = &options};
+    int64_t node;
+    bool good = false;
+    if (scenario_sets_read(arguments, &sets, error) && read_options(arguments, &options, error) &&
+        number(arguments, "node", 1, NODES_MAX - 1, 0, &node, error) &&
+        real_world_load(&world, operand(arguments, 0), sets.sets, sets.count, argument_integer(arguments, "seed", -1),
+                   error)) {
+        char why[512] = "";
+        start.node = (uint32_t)node;
+        if (start.node >= world.deployment->node_count || !read_front(argument_text(arguments, "front"), &start))
+            user_error_set(error, NULL, 0, NULL, "an instance is started by `tandem run --backend real`");
+        else if (!(good = instance_run(&start, why, sizeof why)))
+            fprintf(command->err, "%s: %s\n", world.deployment->instances[start.node].name, why);
+    }
+    unsetenv(JOIN_TOKEN_VARIABLE);
+    real_world_free(&world);
+    scenario_sets_free(&sets);
+    return good ? EXIT_OK : EXIT_USER;
+}
+
+bool run_real_role(int argc, char **argv, int *status)
+{
+    static const struct command instance = {
+        .name = "instance",
+        .operands = "SCENARIO",
+        .operands_min = 1,
+        .operands_max = 1,
+        .summary = "one instance of a real run",
+        .options = instance_options,
+        .run = run_instance,
+    };
+    static const struct command *const roles[] = {&instance, NULL};
+    if (argc > 1 && strcmp(argv[1], "executor") == 0)
+        *status = executor_main(argc, argv);
+    else if (argc > 1 && strcmp(argv[1], "instance") == 0)
+        *status = command_main(argc, argv, roles, stdout, stderr);
+    else
+        return false;
+    return true;
+}

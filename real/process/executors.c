@@ -1,0 +1,426 @@
+/* See executors.h. */
+#define _GNU_SOURCE
+#include "real/process/executors.h"
+
+#include "base/arith.h"
+#include "real/process/shared_memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WAIT_NS INT64_C(50000000)
+#define DEVICE_MAKE_NS (180 * NS_PER_S) /* seeding the weights of a model, on a slow and busy machine */
+#define KIND_NS (2 * NS_PER_S)          /* for executors to stop before they are killed */
+
+/* Where a launch's changes are cut so that each part fits the mailbox. */
+#define PARTS_MAX 256u
+
+struct executors {
+    struct executor_setup setup;
+    struct shared_memory mailbox_memory;
+    struct shared_memory collective_memory;
+    struct shared_memory *kv;
+    struct mailbox *mailbox;
+    pid_t *pids;    /* 0: not running */
+    int *death_fds; /* -1: none */
+    int done_fd;
+
+    pthread_t thread;
+    bool thread_runs;
+    _Atomic uint32_t work; /* launches handed over; the thread waits on it */
+    atomic_bool quit;
+    atomic_bool end;       /* the repetition in progress */
+    atomic_bool over;      /* the launch in hand: what follows belongs to the loop */
+
+    /* The launch in hand. */
+    uint32_t ticket;
+    uint32_t repeat_max;
+    uint64_t counter_base;
+    unsigned char *bytes;
+    size_t bytes_room;
+    size_t parts[PARTS_MAX + 1]; /* part i is bytes [parts[i], parts[i + 1]) */
+    uint32_t part_count;
+
+    struct steps_outcome outcome;
+    int64_t *end_ns;
+    uint32_t end_room;
+    struct device_token *tokens;
+    uint32_t token_room;
+    char trouble[320];
+};
+
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count, size);
+    CHECK(memory != NULL);
+    return memory;
+}
+
+/* ---- The device thread ------------------------------------------------------------------------------------------- */
+
+static bool trouble(struct executors *executors, const char *text)
+{
+    snprintf(executors->trouble, sizeof executors->trouble, "%s", text);
+    executors->outcome.trouble = executors->trouble;
+    return false;
+}
+
+/* Waits until all ranks have replied. */
+static bool replied(struct executors *executors)
+{
+    struct mailbox *mailbox = executors->mailbox;
+    uint32_t done;
+    while ((done = atomic_load_explicit(&mailbox->done, memory_order_acquire)) < executors->setup.ranks) {
+        if (atomic_load_explicit(&mailbox->abandon, memory_order_relaxed))
+            return trouble(executors, "an executor died");
+        word_wait(&mailbox->done, done, WAIT_NS);
+    }
+    for (uint32_t r = 0; r < executors->setup.ranks; r++)
+        if (mailbox_reply(mailbox, r)->status != REPLY_OK)
+            return trouble(executors, mailbox_reply(mailbox, r)->status == REPLY_BAD_COMMAND
+                                          ? "an executor could not read its command"
+                                          : "an executor gave up a step");
+    return true;
+}
+
+static bool command(struct executors *executors, enum mailbox_kind kind, uint64_t counter_base, uint32_t part)
+{
+    struct mailbox *mailbox = executors->mailbox;
+    size_t first = kind == MAILBOX_REPEAT ? 0 : executors->parts[part];
+    size_t end = kind == MAILBOX_REPEAT ? 0 : executors->parts[part + 1];
+    atomic_store_explicit(&mailbox->done, 0, memory_order_relaxed);
+    mailbox->kind = kind;
+    mailbox->counter_base = counter_base;
+    mailbox->change_bytes = end - first;
+    if (end > first)
+        memcpy(mailbox_changes(mailbox), executors->bytes + first, end - first);
+    atomic_fetch_add_explicit(&mailbox->command, 1, memory_order_release);
+    word_wake(&mailbox->command);
+    return replied(executors);
+}
+
+static void collect_tokens(struct executors *executors)
+{
+    for (uint32_t r = 0; r < executors->setup.ranks; r++) {
+        uint32_t count = min_u32(mailbox_reply(executors->mailbox, r)->token_count, executors->setup.sequences_max);
+        uint32_t used = executors->outcome.token_count;
+        if (used + count > executors->token_room) {
+            executors->token_room = 2 * executors->token_room + count;
+            executors->tokens = realloc(executors->tokens, executors->token_room * sizeof *executors->tokens);
+            CHECK(executors->tokens != NULL);
+        }
+        if (count > 0)
+            memcpy(executors->tokens + used, mailbox_tokens(executors->mailbox, r), count * sizeof *executors->tokens);
+        executors->outcome.token_count += count;
+    }
+}
+
+/* One step, and the tick that says that its tails are stored. */
+static bool run_step(struct executors *executors, enum mailbox_kind kind, uint32_t step)
+{
+    uint64_t layers = executors->setup.architecture.layers;
+    uint64_t base = executors->counter_base + step * (layers + 1);
+    if (!command(executors, kind, base, executors->part_count - 1))
+        return false;
+    executors->end_ns[step] = clock_now_ns();
+    executors->outcome.steps = step + 1;
+    for (uint32_t g = 0; g < executors->setup.groups; g++)
+        atomic_store_explicit(&executors->mailbox->layer_counters[g], base + layers + 1, memory_order_release);
+    collect_tokens(executors);
+    return true;
+}
+
+static void run_launch(struct executors *executors)
+{
+    executors->outcome = (struct steps_outcome){.ticket = executors->ticket, .start_ns = clock_now_ns()};
+    bool good = true;
+    for (uint32_t part = 0; part + 1 < executors->part_count && good; part++)
+        good = command(executors, MAILBOX_CHANGES, executors->counter_base, part);
+    for (uint32_t step = 0; good && step < executors->repeat_max; step++) {
+        if (step > 0 && atomic_load_explicit(&executors->end, memory_order_acquire))
+            break;
+        good = run_step(executors, step == 0 ? MAILBOX_STEP : MAILBOX_REPEAT, step);
+    }
+    executors->outcome.end_ns = executors->end_ns;
+    executors->outcome.tokens = executors->tokens;
+}
+
+static void *device_thread(void *self)
+{
+    struct executors *executors = self;
+    uint32_t seen = 0;
+    while (!atomic_load(&executors->quit)) {
+        uint32_t work = atomic_load_explicit(&executors->work, memory_order_acquire);
+        if (work == seen) {
+            word_wait(&executors->work, seen, WAIT_NS);
+            continue;
+        }
+        seen = work;
+        run_launch(executors);
+        atomic_store_explicit(&executors->over, true, memory_order_release);
+        uint64_t one = 1;
+        CHECK(write(executors->done_fd, &one, sizeof one) == sizeof one);
+    }
+    return NULL;
+}
+
+/* ---- The loop's side --------------------------------------------------------------------------------------------- */
+
+static void encode(struct executors *executors, const struct step_launch *launch)
+{
+    size_t need = 0;
+    for (uint32_t i = 0; i < launch->change_count; i++)
+        need += step_change_bytes(&launch->changes[i]);
+    if (need > executors->bytes_room) {
+        free(executors->bytes);
+        executors->bytes = allocate(need, 1);
+        executors->bytes_room = need;
+    }
+    size_t used = 0;
+    executors->parts[0] = 0;
+    executors->part_count = 1;
+    for (uint32_t i = 0; i < launch->change_count; i++) {
+        size_t bytes = step_change_bytes(&launch->changes[i]);
+        if (used + bytes - executors->parts[executors->part_count - 1] > MAILBOX_CHANGES_BYTES) {
+            CHECK(executors->part_count < PARTS_MAX);
+            executors->parts[executors->part_count++] = used;
+        }
+        used += step_change_encode(&launch->changes[i], executors->bytes + used);
+    }
+    executors->parts[executors->part_count] = used;
+}
+
+static void launch(void *self, const struct step_launch *launch, uint64_t counter_base)
+{
+    struct executors *executors = self;
+    CHECK(launch->repeat_max >= 1);
+    if (launch->repeat_max > executors->end_room) {
+        free(executors->end_ns);
+        executors->end_ns = allocate(launch->repeat_max, sizeof *executors->end_ns);
+        executors->end_room = launch->repeat_max;
+    }
+    executors->ticket = launch->ticket;
+    executors->repeat_max = launch->repeat_max;
+    executors->counter_base = counter_base;
+    encode(executors, launch);
+    atomic_store(&executors->over, false);
+    atomic_store_explicit(&executors->end, false, memory_order_release);
+    atomic_fetch_add_explicit(&executors->work, 1, memory_order_release);
+    word_wake(&executors->work);
+}
+
+static void end(void *self)
+{
+    struct executors *executors = self;
+    atomic_store_explicit(&executors->end, true, memory_order_release);
+}
+
+static const struct steps_outcome *outcome(void *self)
+{
+    struct executors *executors = self;
+    uint64_t count;
+    bool signalled = read(executors->done_fd, &count, sizeof count) == sizeof count;
+    return signalled && atomic_load_explicit(&executors->over, memory_order_acquire) ? &executors->outcome : NULL;
+}
+
+struct stepper executors_stepper(struct executors *executors)
+{
+    static const struct stepper_ops ops = {.launch = launch, .end = end, .outcome = outcome};
+    return (struct stepper){
+        .ops = &ops,
+        .self = executors,
+        .fd = executors->done_fd,
+        .stride = (uint32_t)executors->setup.architecture.layers + 1,
+    };
+}
+
+void *executors_memory(struct executors *executors, uint32_t rank)
+{
+    return executors->kv[rank].at;
+}
+
+const _Atomic uint64_t *executors_counters(const struct executors *executors)
+{
+    return executors->mailbox->layer_counters;
+}
+
+int executors_death_fd(const struct executors *executors, uint32_t rank)
+{
+    return executors->death_fds[rank];
+}
+
+void executors_abandon(struct executors *executors)
+{
+    atomic_store(&executors->mailbox->abandon, true);
+    word_wake(&executors->mailbox->done);
+    word_wake(&executors->mailbox->command);
+}
+
+/* ---- Processes --------------------------------------------------------------------------------------------------- */
+
+static void keep_open(int fd)
+{
+    if (fd >= 0)
+        fcntl(fd, F_SETFD, 0);
+}
+
+/* In the child: nothing but calls that are safe after a fork in a process with threads. */
+static _Noreturn void become_executor(const struct executors *executors, uint32_t rank, pid_t parent, char *const *argv)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    keep_open(executors->mailbox_memory.fd);
+    keep_open(executors->kv[rank].fd);
+    keep_open(executors->collective_memory.fd);
+    execv("/proc/self/exe", argv);
+    _exit(127);
+}
+
+static bool spawn(struct executors *executors, uint32_t rank, char *error, size_t error_size)
+{
+    char name[] = "tandem";
+    char role[] = "executor";
+    char numbers[4][16];
+    const int values[4] = {(int)rank, executors->mailbox_memory.fd, executors->kv[rank].fd,
+                           executors->collective_memory.fd};
+    for (size_t i = 0; i < 4; i++)
+        snprintf(numbers[i], sizeof numbers[i], "%d", values[i]);
+    char *argv[] = {name, role, numbers[0], numbers[1], numbers[2], numbers[3], NULL};
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid == 0)
+        become_executor(executors, rank, parent, argv);
+    if (pid < 0) {
+        snprintf(error, error_size, "no process for rank %u: %s", rank, strerror(errno));
+        return false;
+    }
+    executors->pids[rank] = pid;
+    executors->death_fds[rank] = (int)syscall(SYS_pidfd_open, pid, 0);
+    CHECK(executors->death_fds[rank] >= 0);
+    return true;
+}
+
+/* Every executor makes its device before it listens; the last reply of the first round says that all are there. */
+static bool devices_made(struct executors *executors, char *error, size_t error_size)
+{
+    struct mailbox *mailbox = executors->mailbox;
+    int64_t until_ns = clock_now_ns() + DEVICE_MAKE_NS;
+    uint32_t done;
+    while ((done = atomic_load_explicit(&mailbox->done, memory_order_acquire)) < executors->setup.ranks) {
+        word_wait(&mailbox->done, done, WAIT_NS);
+        for (uint32_t r = 0; r < executors->setup.ranks; r++) {
+            if (mailbox_reply(mailbox, r)->status != REPLY_OK)
+                done = UINT32_MAX; /* one refused: the others may wait for it in a collective */
+            else if (waitpid(executors->pids[r], NULL, WNOHANG) == executors->pids[r])
+                executors->pids[r] = 0;
+            if (executors->pids[r] == 0 || clock_now_ns() > until_ns) {
+                snprintf(error, error_size, "rank %u: its executor %s", r,
+                         executors->pids[r] == 0 ? "died before its device was made" : "took too long to make its device");
+                return false;
+            }
+        }
+        if (done == UINT32_MAX)
+            break;
+    }
+    for (uint32_t r = 0; r < executors->setup.ranks; r++) {
+        if (mailbox_reply(mailbox, r)->status != REPLY_OK) {
+            snprintf(error, error_size, "rank %u: %s", r, mailbox_reply(mailbox, r)->text);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool make_memory(struct executors *executors, char *error, size_t error_size)
+{
+    const struct executor_setup *setup = &executors->setup;
+    if (!shared_memory_make(&executors->mailbox_memory, "tandem mailbox", mailbox_bytes(setup), error, error_size))
+        return false;
+    executors->mailbox = executors->mailbox_memory.at;
+    executors->mailbox->setup = *setup;
+    for (uint32_t r = 0; r < setup->ranks; r++)
+        if (!shared_memory_make(&executors->kv[r], "tandem kv", kv_memory_bytes(&setup->memory, r), error, error_size))
+            return false;
+    return setup->ranks == 1 ||
+           shared_memory_make(&executors->collective_memory, "tandem collective",
+                              collective_bytes(setup->ranks, setup->collective_floats), error, error_size);
+}
+
+struct executors *executors_start(const struct executor_setup *setup, char *error, size_t error_size)
+{
+    struct executors *executors = allocate(1, sizeof *executors);
+    executors->setup = *setup;
+    executors->mailbox_memory.fd = -1;
+    executors->collective_memory.fd = -1;
+    executors->kv = allocate(setup->ranks, sizeof *executors->kv);
+    executors->pids = allocate(setup->ranks, sizeof *executors->pids);
+    executors->death_fds = allocate(setup->ranks, sizeof *executors->death_fds);
+    for (uint32_t r = 0; r < setup->ranks; r++) {
+        executors->kv[r].fd = -1;
+        executors->death_fds[r] = -1;
+    }
+    executors->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    CHECK(executors->done_fd >= 0);
+    bool good = make_memory(executors, error, error_size);
+    for (uint32_t r = 0; r < setup->ranks && good; r++)
+        good = spawn(executors, r, error, error_size);
+    if (!good || !devices_made(executors, error, error_size)) {
+        executors_stop(executors);
+        return NULL;
+    }
+    CHECK(pthread_create(&executors->thread, NULL, device_thread, executors) == 0);
+    executors->thread_runs = true;
+    return executors;
+}
+
+static void end_process(struct executors *executors, uint32_t rank, int64_t until_ns)
+{
+    while (executors->pids[rank] > 0) {
+        if (waitpid(executors->pids[rank], NULL, WNOHANG) != 0)
+            break;
+        if (clock_now_ns() > until_ns)
+            kill(executors->pids[rank], SIGKILL);
+        usleep(1000);
+    }
+    if (executors->death_fds[rank] >= 0)
+        close(executors->death_fds[rank]);
+}
+
+void executors_stop(struct executors *executors)
+{
+    if (executors == NULL)
+        return;
+    if (executors->mailbox != NULL)
+        executors_abandon(executors);
+    if (executors->thread_runs) {
+        atomic_store(&executors->quit, true);
+        word_wake(&executors->work);
+        pthread_join(executors->thread, NULL);
+    }
+    int64_t until_ns = clock_now_ns() + KIND_NS;
+    for (uint32_t r = 0; r < executors->setup.ranks; r++)
+        end_process(executors, r, until_ns);
+    for (uint32_t r = 0; r < executors->setup.ranks; r++)
+        shared_memory_free(&executors->kv[r]);
+    shared_memory_free(&executors->collective_memory);
+    shared_memory_free(&executors->mailbox_memory);
+    close(executors->done_fd);
+    free(executors->kv);
+    free(executors->pids);
+    free(executors->death_fds);
+    free(executors->bytes);
+    free(executors->end_ns);
+    free(executors->tokens);
+    free(executors);
+}

@@ -1,0 +1,320 @@
+/* See fabric_thread.h. */
+#define _GNU_SOURCE
+#include "real/process/fabric_thread.h"
+
+#include "base/check.h"
+#include "real/ring.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Reports that can be outstanding are at most one a ticket, one an immediate and one a peer: the launcher refuses scenarios
+ * with more, so the thread is never kept from carrying out commands. */
+#define COMMANDS 4096u
+#define REPORTS FABRIC_REPORTS_MAX
+#define EVENTS_AT_ONCE 64u
+
+/* An idle thread first yields, since on a busy fabric the next completion is near, then naps: remote writes land only while
+ * their target polls, so a nap is a price on the latency of the first write after a pause. */
+#define YIELDS 64u
+#define NAP_NS 20000L
+#define NAPS 500u /* 10 ms without anything */
+#define LONG_NAP_NS 100000L
+
+enum command_kind {
+    COMMAND_WRITE = 1,
+    COMMAND_WRITE_STOP = 2,
+    COMMAND_EXPECT = 3,
+    COMMAND_CARD = 4,
+    COMMAND_PEER = 5,
+    COMMAND_REMOVE = 6,
+};
+
+struct peer_command {
+    struct kv_memory memory;
+    size_t bytes;
+    unsigned char card[];
+};
+
+struct write_command {
+    struct paged_write write;
+    uint32_t pages[];
+};
+
+struct fabric_command {
+    enum command_kind kind;
+    uint32_t id; /* ticket, immediate, node */
+    uint64_t count;
+    void *owned; /* struct write_command or peer_command, freed once carried out */
+};
+
+struct fabric_thread {
+    struct fabric *fabric;
+    pthread_t thread;
+    atomic_bool quit;
+    struct ring *commands;
+    struct ring *reports;
+    int fd;
+    uint64_t given;          /* the loop's count of commands */
+    _Atomic uint64_t done;   /* carried out */
+    _Atomic uint64_t quiet;  /* commands after which the engine was quiet; UINT64_MAX: it is not */
+    unsigned char card[FABRIC_CARD_BYTES_MAX];
+    _Atomic uint64_t late;
+};
+
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count, size);
+    CHECK(memory != NULL);
+    return memory;
+}
+
+static struct ring *make_ring(uint32_t capacity, size_t record_bytes)
+{
+    size_t bytes = (ring_bytes(capacity, (uint32_t)record_bytes) + 63) / 64 * 64;
+    struct ring *ring = aligned_alloc(64, bytes);
+    CHECK(ring != NULL);
+    ring_make(ring, capacity, (uint32_t)record_bytes);
+    return ring;
+}
+
+/* ---- The thread -------------------------------------------------------------------------------------------------- */
+
+static void wake_loop(const struct fabric_thread *thread)
+{
+    uint64_t one = 1;
+    CHECK(write(thread->fd, &one, sizeof one) == sizeof one);
+}
+
+/* There is room: commands are carried out only while there is. */
+static void report(struct fabric_thread *thread, const struct fabric_report *what)
+{
+    CHECK(ring_push(thread->reports, what));
+}
+
+static void make_card(struct fabric_thread *thread, uint32_t node)
+{
+    struct fabric_report what = {.kind = REPORT_CARD, .node = node};
+    what.card_bytes = fabric_card(thread->fabric, node, thread->card, what.error, sizeof what.error);
+    if (what.card_bytes > 0) {
+        what.card = allocate(what.card_bytes, 1);
+        memcpy(what.card, thread->card, what.card_bytes);
+    }
+    report(thread, &what);
+}
+
+static void learn_peer(struct fabric_thread *thread, uint32_t node, const struct peer_command *peer)
+{
+    struct fabric_report what = {.kind = REPORT_PEER, .node = node};
+    if (!fabric_peer_add(thread->fabric, node, peer->card, peer->bytes, &peer->memory, what.error, sizeof what.error) &&
+        what.error[0] == '\0')
+        strcpy(what.error, "its card was refused");
+    report(thread, &what);
+}
+
+static void carry_out(struct fabric_thread *thread, const struct fabric_command *command)
+{
+    switch (command->kind) {
+    case COMMAND_WRITE:
+        fabric_write(thread->fabric, &((const struct write_command *)command->owned)->write, command->count);
+        break;
+    case COMMAND_WRITE_STOP:
+        fabric_write_stop(thread->fabric, command->id);
+        break;
+    case COMMAND_EXPECT:
+        fabric_expect(thread->fabric, command->id, command->count);
+        break;
+    case COMMAND_CARD:
+        make_card(thread, command->id);
+        break;
+    case COMMAND_PEER:
+        learn_peer(thread, command->id, command->owned);
+        break;
+    case COMMAND_REMOVE:
+        fabric_peer_remove(thread->fabric, command->id);
+        report(thread, &(struct fabric_report){.kind = REPORT_FENCED, .node = command->id});
+        break;
+    }
+    free(command->owned);
+}
+
+/* Returns whether the loop waits for any of them. */
+static bool carry_out_commands(struct fabric_thread *thread, bool *busy)
+{
+    bool awaited = false;
+    struct fabric_command command;
+    while (ring_length(thread->reports) + EVENTS_AT_ONCE < REPORTS && ring_pop(thread->commands, &command)) {
+        carry_out(thread, &command);
+        awaited = awaited || command.kind >= COMMAND_EXPECT;
+        atomic_fetch_add_explicit(&thread->done, 1, memory_order_release);
+        *busy = true;
+    }
+    return awaited;
+}
+
+static void rest(uint32_t idle)
+{
+    if (idle <= YIELDS) {
+        sched_yield();
+        return;
+    }
+    struct timespec nap = {.tv_nsec = idle < YIELDS + NAPS ? NAP_NS : LONG_NAP_NS};
+    nanosleep(&nap, NULL);
+}
+
+static void *run(void *self)
+{
+    struct fabric_thread *thread = self;
+    uint32_t idle = 0;
+    while (!atomic_load_explicit(&thread->quit, memory_order_acquire)) {
+        struct fabric_event events[EVENTS_AT_ONCE];
+        bool busy = false;
+        bool still = true;
+        bool wake = carry_out_commands(thread, &busy);
+        /* A loop that does not take its reports gets no more; posting goes on as soon as it does. */
+        uint32_t count = 0;
+        if (ring_length(thread->reports) + EVENTS_AT_ONCE < REPORTS)
+            count = fabric_poll(thread->fabric, events, EVENTS_AT_ONCE, &still);
+        for (uint32_t i = 0; i < count; i++)
+            report(thread, &(struct fabric_report){.kind = REPORT_EVENT, .event = events[i]});
+        if (wake || count > 0)
+            wake_loop(thread);
+        uint64_t done = atomic_load_explicit(&thread->done, memory_order_relaxed);
+        atomic_store_explicit(&thread->late, fabric_counters(thread->fabric).late, memory_order_relaxed);
+        atomic_store_explicit(&thread->quiet, fabric_quiet(thread->fabric) ? done : UINT64_MAX, memory_order_release);
+        idle = busy || count > 0 || !still ? 0 : idle + (idle < UINT32_MAX);
+        if (idle > 0)
+            rest(idle);
+    }
+    fabric_free(thread->fabric);
+    return NULL;
+}
+
+/* ---- The loop's side --------------------------------------------------------------------------------------------- */
+
+struct fabric_thread *fabric_thread_start(struct fabric *fabric)
+{
+    struct fabric_thread *thread = allocate(1, sizeof *thread);
+    thread->fabric = fabric;
+    thread->commands = make_ring(COMMANDS, sizeof(struct fabric_command));
+    thread->reports = make_ring(REPORTS, sizeof(struct fabric_report));
+    thread->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    CHECK(thread->fd >= 0);
+    CHECK(pthread_create(&thread->thread, NULL, run, thread) == 0);
+    return thread;
+}
+
+void fabric_thread_stop(struct fabric_thread *thread)
+{
+    if (thread == NULL)
+        return;
+    atomic_store_explicit(&thread->quit, true, memory_order_release);
+    pthread_join(thread->thread, NULL);
+    struct fabric_command command;
+    while (ring_pop(thread->commands, &command))
+        free(command.owned);
+    struct fabric_report left;
+    while (ring_pop(thread->reports, &left))
+        free(left.card);
+    close(thread->fd);
+    free(thread->commands);
+    free(thread->reports);
+    free(thread);
+}
+
+/* The thread empties a full ring without any help of the loop. */
+static uint64_t give(struct fabric_thread *thread, const struct fabric_command *command)
+{
+    while (!ring_push(thread->commands, command))
+        sched_yield();
+    return ++thread->given;
+}
+
+uint64_t fabric_thread_write(struct fabric_thread *thread, const struct paged_write *write, uint64_t counter_base)
+{
+    const struct transfer_plan *plan = write->plan;
+    uint32_t units = write->unit_count;
+    /* Pages that the units touch: the first unit may begin inside a page. */
+    uint32_t source = units == 0 ? 0 : (write->unit_first % plan->source_units_per_page + units - 1) /
+                                               plan->source_units_per_page + 1;
+    uint32_t destination = units == 0 ? 0 : (write->unit_first % plan->destination_units_per_page + units - 1) /
+                                                    plan->destination_units_per_page + 1;
+    struct write_command *copy =
+        allocate(1, sizeof *copy + ((size_t)source + destination) * sizeof copy->pages[0]);
+    copy->write = *write;
+    if (units > 0) {
+        memcpy(copy->pages, write->source_pages, source * sizeof copy->pages[0]);
+        memcpy(copy->pages + source, write->destination_pages, destination * sizeof copy->pages[0]);
+    }
+    copy->write.source_pages = copy->pages;
+    copy->write.destination_pages = copy->pages + source;
+    return give(thread, &(struct fabric_command){.kind = COMMAND_WRITE, .count = counter_base, .owned = copy});
+}
+
+uint64_t fabric_thread_write_stop(struct fabric_thread *thread, uint32_t ticket)
+{
+    return give(thread, &(struct fabric_command){.kind = COMMAND_WRITE_STOP, .id = ticket});
+}
+
+uint64_t fabric_thread_expect(struct fabric_thread *thread, uint32_t immediate, uint64_t count)
+{
+    return give(thread, &(struct fabric_command){.kind = COMMAND_EXPECT, .id = immediate, .count = count});
+}
+
+uint64_t fabric_thread_card(struct fabric_thread *thread, uint32_t node)
+{
+    return give(thread, &(struct fabric_command){.kind = COMMAND_CARD, .id = node});
+}
+
+uint64_t fabric_thread_peer(struct fabric_thread *thread, uint32_t node, const void *card, size_t bytes,
+                            const struct kv_memory *memory)
+{
+    struct peer_command *copy = allocate(1, sizeof *copy + bytes);
+    copy->memory = *memory;
+    copy->bytes = bytes;
+    memcpy(copy->card, card, bytes);
+    return give(thread, &(struct fabric_command){.kind = COMMAND_PEER, .id = node, .owned = copy});
+}
+
+uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node)
+{
+    return give(thread, &(struct fabric_command){.kind = COMMAND_REMOVE, .id = node});
+}
+
+uint64_t fabric_thread_done(const struct fabric_thread *thread)
+{
+    return atomic_load_explicit(&thread->done, memory_order_acquire);
+}
+
+int fabric_thread_fd(const struct fabric_thread *thread)
+{
+    return thread->fd;
+}
+
+void fabric_thread_clear(struct fabric_thread *thread)
+{
+    uint64_t count;
+    ssize_t got = read(thread->fd, &count, sizeof count);
+    (void)got; /* EAGAIN: nobody has woken the loop since */
+}
+
+bool fabric_thread_next(struct fabric_thread *thread, struct fabric_report *what)
+{
+    return ring_pop(thread->reports, what);
+}
+
+uint64_t fabric_thread_late(const struct fabric_thread *thread)
+{
+    return atomic_load_explicit(&thread->late, memory_order_relaxed);
+}
+
+bool fabric_thread_quiet(const struct fabric_thread *thread)
+{
+    return atomic_load_explicit(&thread->quiet, memory_order_acquire) == thread->given &&
+           ring_length(thread->reports) == 0;
+}

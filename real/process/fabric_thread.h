@@ -1,0 +1,64 @@
+/* The thread that owns an instance's transfer engine. Commands go in and reports come out through bounded rings; only this
+ * thread calls into real/fabric once it runs.
+ *
+ * Commands are carried out in the order given. Each has a number, and fabric_thread_done() says up to which they have been:
+ * whoever must not go on before a command is in effect (a message that lets a peer write, before the count of its
+ * immediate is armed) waits for that.
+ */
+#ifndef TANDEM_REAL_PROCESS_FABRIC_THREAD_H
+#define TANDEM_REAL_PROCESS_FABRIC_THREAD_H
+
+#include "real/fabric/fabric.h"
+
+/* Reports that may wait for the loop; tickets, hand-offs and peers together stay below. A power of two. */
+#define FABRIC_REPORTS_MAX 8192u
+
+struct fabric_thread;
+
+enum report_kind {
+    REPORT_EVENT = 1,   /* `event` */
+    REPORT_CARD = 2,    /* `card` for `node`, which the reader frees; NULL: `error` */
+    REPORT_PEER = 3,    /* the peer's card was learnt, or not: `error` is not empty */
+    REPORT_FENCED = 4,  /* `node` has been removed */
+};
+
+struct fabric_report {
+    enum report_kind kind;
+    uint32_t node;
+    struct fabric_event event;
+    unsigned char *card;
+    size_t card_bytes;
+    char error[128];
+};
+
+/* Takes the engine over and starts the thread. */
+struct fabric_thread *fabric_thread_start(struct fabric *fabric);
+
+/* Ends the thread and frees the engine. */
+void fabric_thread_stop(struct fabric_thread *thread);
+
+/* Each returns the command's number. Arguments are copied. */
+uint64_t fabric_thread_write(struct fabric_thread *thread, const struct paged_write *write, uint64_t counter_base);
+uint64_t fabric_thread_write_stop(struct fabric_thread *thread, uint32_t ticket);
+uint64_t fabric_thread_expect(struct fabric_thread *thread, uint32_t immediate, uint64_t count);
+uint64_t fabric_thread_card(struct fabric_thread *thread, uint32_t node);
+uint64_t fabric_thread_peer(struct fabric_thread *thread, uint32_t node, const void *card, size_t bytes,
+                            const struct kv_memory *memory);
+uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node);
+
+uint64_t fabric_thread_done(const struct fabric_thread *thread);
+
+/* Readable when there are reports, or when a command has been carried out that was waited for. */
+int fabric_thread_fd(const struct fabric_thread *thread);
+
+/* Resets the descriptor; then reports are to be taken until there is none. */
+void fabric_thread_clear(struct fabric_thread *thread);
+bool fabric_thread_next(struct fabric_thread *thread, struct fabric_report *report);
+
+/* Immediates that nobody expected any more, so far. */
+uint64_t fabric_thread_late(const struct fabric_thread *thread);
+
+/* Nothing is in flight, and no command waits. */
+bool fabric_thread_quiet(const struct fabric_thread *thread);
+
+#endif

@@ -1,0 +1,443 @@
+/* See instance.h. */
+#define _GNU_SOURCE
+#include "real/process/instance_internal.h"
+
+#include "base/arith.h"
+#include "real/process/shared_memory.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+#define TURN_NS INT64_C(5000000)
+#define REPORT_NS INT64_C(10000000) /* records reach the front at least this often: they say that none is missing */
+
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count, size);
+    CHECK(memory != NULL);
+    return memory;
+}
+
+void instance_trouble(void *self, const char *text)
+{
+    struct instance *instance = self;
+    if (instance->trouble[0] == '\0')
+        snprintf(instance->trouble, sizeof instance->trouble, "%s", text);
+}
+
+/* ---- Meeting the others ------------------------------------------------------------------------------------------ */
+
+static void perhaps_ready(struct instance *instance)
+{
+    if (instance->ready || !instance->all_named || instance->peers_learnt < instance->peers_named)
+        return;
+    instance->ready = true;
+    mesh_send(instance->mesh, 0, FRAME_READY, NULL, 0);
+}
+
+static void on_up(void *self, uint32_t node, const struct hello *hello)
+{
+    (void)hello;
+    struct instance *instance = self;
+    if (node != 0 && instance->fabric != NULL)
+        fabric_thread_card(instance->fabric, node);
+}
+
+static void on_report(void *self, struct fabric_report *report)
+{
+    struct instance *instance = self;
+    char text[256];
+    snprintf(text, sizeof text, "%s: %s", instance->world->deployment->instances[report->node].name, report->error);
+    if (report->error[0] != '\0') {
+        instance_trouble(instance, text);
+    } else if (report->kind == REPORT_CARD) {
+        mesh_send(instance->mesh, report->node, FRAME_CARD, report->card, report->card_bytes);
+    } else if (report->kind == REPORT_PEER) {
+        instance->peers_learnt++;
+        perhaps_ready(instance);
+    }
+    free(report->card);
+}
+
+static void named(struct instance *instance, const struct frame *frame)
+{
+    struct peer_place place;
+    if (!peer_place_read(frame, &place) || place.node == 0 ||
+        place.node >= instance->world->deployment->node_count ||
+        !real_world_acquainted(instance->world, instance->config->node, place.node) || instance->all_named) {
+        instance_trouble(instance, "the front named a peer that makes no sense");
+        return;
+    }
+    instance->peers_named++;
+    /* Of two nodes the one with the higher id dials. */
+    if (place.node < instance->config->node)
+        mesh_dial(instance->mesh, place.node, place.address, place.port);
+}
+
+static void answer_clock(struct instance *instance, const struct frame *frame)
+{
+    struct frame_reader reader = frame_read(frame);
+    unsigned char bytes[16];
+    struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
+    write_u64(&writer, read_u64(&reader));
+    write_u64(&writer, (uint64_t)clock_now_ns());
+    if (read_end(&reader))
+        mesh_send(instance->mesh, 0, FRAME_CLOCK_ANSWER, bytes, writer.used);
+}
+
+static void start_run(struct instance *instance, const struct frame *frame)
+{
+    struct frame_reader reader = frame_read(frame);
+    int64_t origin_ns = (int64_t)read_u64(&reader);
+    if (!read_end(&reader) || !instance->ready || instance->started) {
+        instance_trouble(instance, "the front started what cannot be started");
+        return;
+    }
+    instance->started = true;
+    real_runtime_origin(instance->real, origin_ns);
+    real_runtime_deliver(instance->real, &(struct event){.kind = EVENT_START});
+}
+
+static void stop_run(struct instance *instance, const struct frame *frame)
+{
+    struct frame_reader reader = frame_read(frame);
+    int64_t within_ns = (int64_t)read_u32(&reader) * 1000000;
+    if (!read_end(&reader) || instance->stopping)
+        return;
+    instance->stopping = true;
+    instance->stop_by_ns = clock_now_ns() + within_ns;
+    real_runtime_deliver(instance->real, &(struct event){.kind = EVENT_STOP});
+}
+
+static void front_frame(struct instance *instance, const struct frame *frame)
+{
+    switch (frame->kind) {
+    case FRAME_PEER:
+        named(instance, frame);
+        break;
+    case FRAME_PEERS_END:
+        instance->all_named = true;
+        perhaps_ready(instance);
+        break;
+    case FRAME_CLOCK_ASK:
+        answer_clock(instance, frame);
+        break;
+    case FRAME_START:
+        start_run(instance, frame);
+        break;
+    case FRAME_STOP:
+        stop_run(instance, frame);
+        break;
+    default:
+        instance_trouble(instance, "the front sent a frame that it has no business to send");
+        break;
+    }
+}
+
+static void on_frame(void *self, uint32_t node, const struct frame *frame)
+{
+    struct instance *instance = self;
+    if (frame->kind == FRAME_MESSAGE && instance->started && !instance->finished) {
+        if (frame->length <= MESSAGE_BYTES_MAX)
+            real_runtime_message(instance->real, node, frame->body, frame->length);
+        return;
+    }
+    if (node == 0) {
+        front_frame(instance, frame);
+        return;
+    }
+    bool sense = true;
+    if (frame->kind == FRAME_CARD && instance->fabric != NULL) {
+        struct kv_memory memory = real_world_kv_memory(instance->world, node);
+        sense = frame->length <= FABRIC_CARD_BYTES_MAX;
+        if (sense)
+            fabric_thread_peer(instance->fabric, node, frame->body, frame->length, &memory);
+    } else if (frame->kind == FRAME_DIGESTS && instance->verifier != NULL) {
+        sense = verifier_digests(instance->verifier, frame);
+    }
+    if (!sense)
+        instance_trouble(instance, "a peer sent a frame that makes no sense");
+}
+
+static void on_down(void *self, uint32_t node, const char *why)
+{
+    struct instance *instance = self;
+    char text[512];
+    if (node == 0) {
+        /* Whoever is left without a front has nobody to serve. A refusal is worth a word, the end of the run is not. */
+        if (!instance->started)
+            snprintf(instance->trouble, sizeof instance->trouble, "the front: %s", why);
+        instance->over = true;
+    } else if (!instance->started) {
+        snprintf(text, sizeof text, "%s: %s", instance->world->deployment->instances[node].name, why);
+        instance_trouble(instance, text);
+    } else if (!instance->finished) {
+        real_runtime_peer_down(instance->real, node);
+    }
+}
+
+/* ---- The node ---------------------------------------------------------------------------------------------------- */
+
+static void handle(void *self, const struct event *event)
+{
+    struct instance *instance = self;
+    if (instance->recording != NULL)
+        recording_handle(instance->recording, event);
+    else
+        node_handle(instance->node, event);
+}
+
+static void after(void *self, const struct event *event)
+{
+    struct instance *instance = self;
+    if (event->kind != EVENT_STEPS_DONE)
+        return;
+    struct ledger *ledger = real_runtime_ledger(instance->real);
+    ledger->pages_held_peak = max_u64(ledger->pages_held_peak, node_stats(instance->node).pages_held);
+}
+
+static void written(void *self, const struct paged_write *write)
+{
+    verifier_written(((struct instance *)self)->verifier, write);
+}
+
+static bool landed(void *self, uint32_t immediate, uint64_t count)
+{
+    return verifier_landed(((struct instance *)self)->verifier, immediate, count);
+}
+
+static void expected(void *self, uint32_t immediate, uint64_t count)
+{
+    verifier_expected(((struct instance *)self)->verifier, immediate, count);
+}
+
+static void send_digests(void *self, uint32_t node, const void *body, size_t length)
+{
+    mesh_send(((struct instance *)self)->mesh, node, FRAME_DIGESTS, body, length);
+}
+
+static void verified(void *self, uint32_t immediate, uint64_t count)
+{
+    real_runtime_immediate(((struct instance *)self)->real, immediate, count);
+}
+
+static bool make_node(struct instance *instance, char *error, size_t error_size)
+{
+    struct runtime *seam = real_runtime_seam(instance->real);
+    if (instance->start->options->record_events != NULL) {
+        char path[1200];
+        snprintf(path, sizeof path, "%s/node-%u.events", instance->start->options->record_events,
+                 instance->config->node);
+        instance->recording = recording_make(path, seam, error, error_size);
+        if (instance->recording == NULL)
+            return false;
+        seam = recording_seam(instance->recording);
+    }
+    size_t size = node_size(instance->config, &seam->limits);
+    instance->node_memory = allocate(1, size + 64);
+    uintptr_t at = ((uintptr_t)instance->node_memory + 63) / 64 * 64;
+    instance->node = node_make(instance->config, seam, (void *)at, size);
+    if (instance->recording != NULL)
+        recording_node(instance->recording, instance->node);
+    return true;
+}
+
+static void executor_died(void *self, uint32_t rank)
+{
+    struct instance *instance = self;
+    char text[96];
+    snprintf(text, sizeof text, "the executor of rank %u died", rank);
+    real_runtime_unwatch(instance->real, executors_death_fd(instance->executors, rank));
+    executors_abandon(instance->executors);
+    instance_trouble(instance, text);
+}
+
+/* ---- Set-up ------------------------------------------------------------------------------------------------------ */
+
+static bool make_fabric(struct instance *instance, char *error, size_t error_size)
+{
+    const struct real_options *options = instance->start->options;
+    uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
+    struct fabric_rank *regions = allocate(ranks, sizeof *regions);
+    for (uint32_t r = 0; r < ranks; r++)
+        regions[r] = (struct fabric_rank){executors_memory(instance->executors, r),
+                                          kv_memory_bytes(&instance->memory, r)};
+    struct fabric_config config = {
+        .provider = options->provider,
+        .address = options->bind,
+        .nics = options->nics != 0 ? options->nics : min_u32(ranks, FABRIC_NICS_MAX),
+        .window = options->window,
+        .memory = instance->memory,
+        .rank_count = ranks,
+        .ranks = regions,
+        .layer_counters = executors_counters(instance->executors),
+        .group_count = instance->config->group_count,
+        .tail_ticks = 1,
+        .handoffs_max = instance->config->messenger.handoffs_max,
+        .tickets_max = REAL_WRITES_IN_FLIGHT,
+    };
+    struct fabric *fabric = fabric_make(&config, error, error_size);
+    free(regions);
+    if (fabric != NULL)
+        instance->fabric = fabric_thread_start(fabric);
+    return fabric != NULL;
+}
+
+static void make_verifier(struct instance *instance)
+{
+    uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
+    void **memories = allocate(ranks, sizeof *memories);
+    for (uint32_t r = 0; r < ranks; r++)
+        memories[r] = executors_memory(instance->executors, r);
+    instance->verifier = verifier_make(&(struct verifier_config){
+        .memory = instance->memory,
+        .ranks = ranks,
+        .memories = memories,
+        .self = instance,
+        .send = send_digests,
+        .complete = verified,
+    });
+    free(memories);
+}
+
+static bool make_mesh(struct instance *instance, char *error, size_t error_size)
+{
+    struct mesh_config config = {
+        .node_count = instance->world->deployment->node_count,
+        .bind = instance->start->options->bind,
+        .heartbeat_ns = HEARTBEAT_NS_DEFAULT,
+        .heartbeats_missed = instance->start->options->heartbeats_missed,
+        .listener = {.self = instance, .up = on_up, .frame = on_frame, .down = on_down},
+    };
+    real_world_hello(instance->world, instance->config->node, instance->start->token, &config.own);
+    instance->mesh = mesh_make(&config, error, error_size);
+    return instance->mesh != NULL;
+}
+
+static void make_runtime(struct instance *instance)
+{
+    bool verifies = instance->verifier != NULL;
+    struct real_config config = {
+        .node = instance->config->node,
+        .limits = real_world_limits(),
+        .handle = handle,
+        .self = instance,
+        .mesh = instance->mesh,
+        .fabric = instance->fabric,
+        .stepper = executors_stepper(instance->executors),
+        .itl_from_ns = instance->world->scenario->load.warmup_ns,
+        .produces_first_token = instance->config->produces_first_token != 0,
+        .listener = {.self = instance,
+                     .trace = instance_trace,
+                     .before_send = instance_before_send,
+                     .steps = instance_steps,
+                     .transfer = instance_transfer,
+                     .after = after,
+                     .written = verifies ? written : NULL,
+                     .landed = verifies ? landed : NULL,
+                     .expected = verifies ? expected : NULL,
+                     .trouble = instance_trouble},
+    };
+    instance->real = real_runtime_make(&config);
+    real_runtime_on_report(instance->real, on_report, instance);
+    uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
+    for (uint32_t r = 0; r < ranks; r++)
+        real_runtime_watch(instance->real, executors_death_fd(instance->executors, r), executor_died, instance, r);
+}
+
+static bool set_up(struct instance *instance, char *error, size_t error_size)
+{
+    /* First the executors: they are forked while this process has one thread. */
+    struct executor_setup setup =
+        real_world_executor_setup(instance->world, instance->config->node, instance->start->options->device);
+    instance->executors = executors_start(&setup, error, error_size);
+    if (instance->executors == NULL)
+        return false;
+    if (real_world_has_fabric(instance->world, instance->config->node)) {
+        if (!make_fabric(instance, error, error_size))
+            return false;
+        if (instance->start->options->verify)
+            make_verifier(instance);
+    }
+    if (!make_mesh(instance, error, error_size))
+        return false;
+    make_runtime(instance);
+    return make_node(instance, error, error_size);
+}
+
+/* ---- Running ----------------------------------------------------------------------------------------------------- */
+
+/* Everything that was under way has come to its end. */
+static bool drained(const struct instance *instance)
+{
+    struct node_stats stats = node_stats(instance->node);
+    return stats.requests_live == 0 && stats.transfers == 0 && stats.quarantined == 0 &&
+           real_runtime_quiet(instance->real);
+}
+
+static void turn(struct instance *instance)
+{
+    real_runtime_turn(instance->real, TURN_NS);
+    if (instance->finished || !instance->started)
+        return;
+    int64_t now_ns = real_runtime_now_ns(instance->real);
+    if (now_ns - instance->reported_ns >= REPORT_NS) {
+        instance->reported_ns = now_ns;
+        instance_report(instance, now_ns);
+    }
+    if (instance->stopping && (drained(instance) || clock_now_ns() > instance->stop_by_ns))
+        instance_finish(instance);
+}
+
+/* The front hears why, if it still listens. */
+static void say_trouble(struct instance *instance)
+{
+    if (!mesh_up(instance->mesh, 0))
+        return;
+    mesh_send(instance->mesh, 0, FRAME_TROUBLE, instance->trouble, strlen(instance->trouble));
+    mesh_flush(instance->mesh);
+}
+
+static void tear_down(struct instance *instance)
+{
+    if (instance->fabric != NULL)
+        fabric_thread_stop(instance->fabric);
+    executors_stop(instance->executors);
+    real_runtime_free(instance->real);
+    mesh_free(instance->mesh);
+    verifier_free(instance->verifier);
+    free(instance->node_memory);
+    check_context_set(NULL);
+    free(instance);
+}
+
+bool instance_run(const struct instance_start *start, char *error, size_t error_size)
+{
+    struct instance *instance = allocate(1, sizeof *instance);
+    instance->start = start;
+    instance->world = start->world;
+    instance->config = &start->world->deployment->configs[start->node];
+    instance->memory = real_world_kv_memory(start->world, start->node);
+    instance->check.seed = start->world->seed;
+    check_context_set(&instance->check);
+    signal(SIGINT, SIG_IGN); /* a Ctrl-C is for the launcher, which ends its instances in order */
+    signal(SIGPIPE, SIG_IGN);
+    if (set_up(instance, instance->trouble, sizeof instance->trouble)) {
+        mesh_dial(instance->mesh, 0, start->front_address, start->front_port);
+        while (instance->trouble[0] == '\0' && !instance->over)
+            turn(instance);
+        if (instance->trouble[0] != '\0')
+            say_trouble(instance);
+    }
+    bool good = instance->trouble[0] == '\0';
+    if (!recording_free(instance->recording) && good) {
+        good = false;
+        snprintf(instance->trouble, sizeof instance->trouble, "the recording could not be written");
+    }
+    snprintf(error, error_size, "%s", instance->trouble);
+    tear_down(instance);
+    return good;
+}

@@ -1,0 +1,86 @@
+/* What the files of the launcher share. */
+#ifndef TANDEM_REAL_PROCESS_LAUNCHER_INTERNAL_H
+#define TANDEM_REAL_PROCESS_LAUNCHER_INTERNAL_H
+
+#include "host/check_host.h"
+#include "host/recorder.h"
+#include "host/workload.h"
+#include "real/process/children.h"
+#include "real/process/launcher.h"
+#include "real/process/real_runtime.h"
+#include "real/process/recording.h"
+#include "real/process/summary.h"
+#include "real/process/trace_merge.h"
+#include "real/process/transfer_book.h"
+
+/* Exchanges of time stamps with a node on another machine; the quickest is believed. */
+#define CLOCK_ASKS 16u
+
+struct remote {
+    bool up;
+    bool ready;
+    bool lost;
+    bool finished;
+    struct hello place;
+    uint32_t clock_asks; /* still to be answered */
+    int64_t clock_offset_ns; /* its clock minus ours */
+    int64_t clock_error_ns;  /* at most, of the offset */
+    struct instance_end *end;
+};
+
+struct launcher {
+    const struct launcher_config *config;
+    struct launch_result *result;
+    const struct real_world *world;
+    uint32_t node_count;
+    unsigned char token[CONTROL_TOKEN_BYTES];
+    struct mesh *mesh;
+    struct real_runtime *real;
+    struct recording *recording;
+    struct node *node;
+    void *node_memory;
+    struct children *children;
+    struct remote *remotes;
+    struct trace_merge *merge;
+    struct recorder *recorder;
+    struct workload *workload;
+    struct token_book *tokens;        /* NULL: not asked for */
+    struct transfer_book *transfers;  /* NULL: not asked for */
+    struct check_context check;
+
+    int arrival_timer;
+    uint32_t front_live;   /* requests at the front, after its last event */
+    uint32_t answers;      /* closed loop: requests that ended and whose clients send the next one */
+    int64_t last_record_ns; /* of the run: when something last happened to a request */
+
+    bool started;
+    bool stop; /* the caller wants no more rows */
+    bool broken; /* result->text says why */
+    int64_t began_ns; /* CLOCK_MONOTONIC */
+};
+
+/* The first thing that goes wrong is the one that is told. */
+void launcher_break(struct launcher *launcher, enum launch_status status, const char *format, ...)
+    USER_ERROR_FORMAT(3, 4);
+
+const char *launcher_name(const struct launcher *launcher, uint32_t node);
+
+/* launcher_hear.c: what the mesh says. */
+void launcher_up(void *self, uint32_t node, const struct hello *hello);
+void launcher_frame(void *self, uint32_t node, const struct frame *frame);
+void launcher_down(void *self, uint32_t node, const char *why);
+
+/* launcher_load.c: arrivals. */
+bool launcher_load_make(struct launcher *launcher);
+void launcher_load_free(struct launcher *launcher);
+void launcher_feed(void *self, uint32_t argument);
+void launcher_after(void *self, const struct event *event); /* the front has handled something */
+void launcher_answer(struct launcher *launcher);
+bool launcher_served(const struct launcher *launcher); /* every request has arrived and ended */
+
+/* launcher_result.c: what it came to. */
+void launcher_judge(struct launcher *launcher);
+void launcher_summarize(struct launcher *launcher, int64_t end_ns);
+void launcher_diagnose(struct launcher *launcher, char *text, size_t size);
+
+#endif

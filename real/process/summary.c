@@ -1,0 +1,58 @@
+/* See summary.h. */
+#include "real/process/summary.h"
+
+#include <string.h>
+
+void instance_end_write(struct frame_writer *writer, const struct instance_end *end)
+{
+    const struct ledger *ledger = &end->ledger;
+    const uint64_t numbers[] = {
+        (uint64_t)ledger->busy_ns, ledger->launches, ledger->steps, ledger->prefill_tokens, ledger->decode_tokens,
+        ledger->pages_held_peak, ledger->events, ledger->writes, ledger->writes_failed, ledger->write_bytes,
+        ledger->pieces_verified, ledger->pieces_differ, end->stats.requests_live, end->stats.waiting,
+        end->stats.running, end->stats.transfers, end->stats.quarantined, end->stats.pages_held,
+        end->stats.pages_total, end->quiet, end->writes_late,
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        write_u64(writer, numbers[i]);
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < ITL_BUCKETS; i++)
+        used += ledger->itl[i] > 0;
+    write_u32(writer, used);
+    for (uint32_t i = 0; i < ITL_BUCKETS; i++) {
+        if (ledger->itl[i] == 0)
+            continue;
+        write_u32(writer, i);
+        write_u64(writer, ledger->itl[i]);
+    }
+}
+
+bool instance_end_read(const struct frame *frame, struct instance_end *end)
+{
+    struct frame_reader reader = frame_read(frame);
+    memset(end, 0, sizeof *end);
+    struct ledger *ledger = &end->ledger;
+    ledger->busy_ns = (int64_t)read_u64(&reader);
+    uint64_t *counts[] = {&ledger->launches, &ledger->steps, &ledger->prefill_tokens, &ledger->decode_tokens,
+                          &ledger->pages_held_peak, &ledger->events, &ledger->writes, &ledger->writes_failed,
+                          &ledger->write_bytes, &ledger->pieces_verified, &ledger->pieces_differ};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        *counts[i] = read_u64(&reader);
+    uint32_t *stats[] = {&end->stats.requests_live, &end->stats.waiting, &end->stats.running, &end->stats.transfers,
+                         &end->stats.quarantined};
+    for (size_t i = 0; i < sizeof stats / sizeof *stats; i++)
+        *stats[i] = (uint32_t)read_u64(&reader);
+    end->stats.pages_held = read_u64(&reader);
+    end->stats.pages_total = read_u64(&reader);
+    end->quiet = read_u64(&reader) != 0;
+    end->writes_late = read_u64(&reader);
+    uint32_t used = read_u32(&reader);
+    for (uint32_t i = 0; i < used && !reader.bad; i++) {
+        uint32_t bucket = read_u32(&reader);
+        uint64_t tokens = read_u64(&reader);
+        if (bucket >= ITL_BUCKETS)
+            return false;
+        ledger->itl[bucket] = tokens;
+    }
+    return read_end(&reader) && ledger->busy_ns >= 0;
+}

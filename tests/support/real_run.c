@@ -1,0 +1,346 @@
+/* See real_run.h. */
+#define _GNU_SOURCE
+#include "support/real_run.h"
+
+#include "base/arith.h"
+#include "host/workload.h"
+#include "real/process/commands.h"
+#include "real/process/shared_memory.h"
+#include "real/process/real_world.h"
+#include "support/device_instance.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define OPTIONS_MAX 40
+#define WAIT_NS (60 * NS_PER_S)
+
+/* ---- Starting ---------------------------------------------------------------------------------------------------- */
+
+static const struct command command_run = {
+    .name = "run",
+    .operands = "SCENARIO",
+    .operands_min = 1,
+    .operands_max = 1,
+    .summary = "a real run",
+    .options = run_options,
+    .run = run_real,
+};
+
+static _Noreturn void launch(const struct real_run *run, const char *scenario, const char *const *options)
+{
+    static const struct command *const list[] = {&command_run, NULL};
+    char path[512];
+    char database[128];
+    char tokens[128];
+    char events[128];
+    char log[128];
+    snprintf(events, sizeof events, "--record-events=%s/events", run->folder);
+    snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, scenario);
+    snprintf(database, sizeof database, "--db=%s/run.db", run->folder);
+    snprintf(tokens, sizeof tokens, "--tokens=%s/tokens.csv", run->folder);
+    snprintf(log, sizeof log, "%s/log", run->folder);
+    const char *argv[OPTIONS_MAX + 8] = {"tandem", "run", path, "--backend=real", database, tokens, events};
+    int argc = 7;
+    for (uint32_t i = 0; options != NULL && options[i] != NULL; i++) {
+        CHECK(argc < OPTIONS_MAX);
+        argv[argc++] = options[i];
+    }
+    if (freopen(log, "w", stdout) == NULL || dup2(fileno(stdout), STDERR_FILENO) < 0)
+        _exit(99);
+    char *copies[OPTIONS_MAX + 8] = {NULL};
+    for (int i = 0; i < argc; i++)
+        copies[i] = strdup(argv[i]);
+    exit(command_main(argc, copies, list, stdout, stderr));
+}
+
+void real_run_start(struct real_run *run, const char *scenario, const char *const *options)
+{
+    *run = (struct real_run){.folder = "/tmp/tandem-real-XXXXXX"};
+    assert_non_null(mkdtemp(run->folder));
+    fflush(NULL);
+    run->launcher = fork();
+    assert_true(run->launcher >= 0);
+    if (run->launcher == 0)
+        launch(run, scenario, options);
+}
+
+/* ---- Processes --------------------------------------------------------------------------------------------------- */
+
+static uint32_t children_of(pid_t parent, pid_t *pids, uint32_t room)
+{
+    char path[96];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *file = fopen(path, "r");
+    uint32_t count = 0;
+    int pid;
+    while (file != NULL && count < room && fscanf(file, "%d", &pid) == 1)
+        pids[count++] = pid;
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
+static bool ended(const struct real_run *run)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)run->launcher, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
+bool real_run_processes(struct real_run *run, uint32_t instances)
+{
+    int64_t until_ns = clock_now_ns() + WAIT_NS;
+    for (;;) {
+        run->instance_count = children_of(run->launcher, run->processes, REAL_RUN_PROCESSES_MAX);
+        run->process_count = run->instance_count;
+        uint32_t with_executors = 0;
+        for (uint32_t i = 0; i < run->instance_count; i++) {
+            uint32_t more = children_of(run->processes[i], run->processes + run->process_count,
+                                        REAL_RUN_PROCESSES_MAX - run->process_count);
+            run->process_count += more;
+            with_executors += more > 0;
+        }
+        if (run->instance_count == instances && with_executors == instances)
+            return true;
+        if (ended(run))
+            return false;
+        assert_true(clock_now_ns() < until_ns);
+        usleep(2000);
+    }
+}
+
+bool real_run_started(const struct real_run *run)
+{
+    /* Beyond the magic and the start: the first arrivals and what they led to. */
+    static const off_t some_bytes = 1024;
+    char path[128];
+    struct stat status = {.st_size = 0};
+    int64_t until_ns = clock_now_ns() + WAIT_NS;
+    snprintf(path, sizeof path, "%s/events/node-0.events", run->folder);
+    while (stat(path, &status) != 0 || status.st_size < some_bytes) {
+        if (ended(run))
+            return false;
+        assert_true(clock_now_ns() < until_ns);
+        usleep(2000);
+    }
+    return true;
+}
+
+static void show_log(const struct real_run *run)
+{
+    char path[128];
+    char line[512];
+    snprintf(path, sizeof path, "%s/log", run->folder);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        fprintf(stderr, "  | %s", line);
+    if (file != NULL)
+        fclose(file);
+}
+
+int real_run_wait(struct real_run *run, int wanted)
+{
+    int status = 0;
+    assert_int_equal(waitpid(run->launcher, &status, 0), run->launcher);
+    int exit = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    if (exit != wanted)
+        show_log(run);
+    return exit;
+}
+
+static bool gone(pid_t pid)
+{
+    return kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+static bool in_shared_memory(pid_t pid)
+{
+    char text[16];
+    bool found = false;
+    snprintf(text, sizeof text, "%d", (int)pid);
+    DIR *folder = opendir("/dev/shm");
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        const char *at = strstr(entry->d_name, text);
+        char before = at == NULL || at == entry->d_name ? ' ' : at[-1];
+        char after = at == NULL ? ' ' : at[strlen(text)];
+        bool whole = at != NULL && !(before >= '0' && before <= '9') && !(after >= '0' && after <= '9');
+        if (whole)
+            fprintf(stderr, "left in /dev/shm: %s\n", entry->d_name);
+        found = found || whole;
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return found;
+}
+
+void real_run_left_nothing(const struct real_run *run)
+{
+    /* Executors of a killed instance are nobody's children for a moment. */
+    int64_t until_ns = clock_now_ns() + 5 * NS_PER_S;
+    for (uint32_t i = 0; i < run->process_count; i++) {
+        while (!gone(run->processes[i]) && clock_now_ns() < until_ns)
+            usleep(2000);
+        assert_true(gone(run->processes[i]));
+        assert_false(in_shared_memory(run->processes[i]));
+    }
+}
+
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
+
+void real_run_read(const struct real_run *run, struct run_report *report)
+{
+    struct user_error error = {.set = false};
+    char path[128];
+    snprintf(path, sizeof path, "%s/run.db", run->folder);
+    struct results *store = results_open(path, RESULTS_READ, &error);
+    assert_non_null(store);
+    int64_t id = results_run_lookup(store, "last", &error);
+    if (id == 0 || !results_run_read(store, id, report, &error))
+        fail_msg("%s", error.text);
+    assert_true(results_close(store, &error));
+}
+
+/* Which of the options are --set PATH=VALUE. */
+static size_t sets_of(const char *const *options, struct scenario_override *sets, char (*texts)[256])
+{
+    struct user_error error = {.set = false};
+    size_t count = 0;
+    for (uint32_t i = 0; options != NULL && options[i] != NULL; i++) {
+        if (strncmp(options[i], "--set=", 6) != 0)
+            continue;
+        snprintf(texts[count], sizeof texts[count], "%s", options[i] + 6);
+        assert_true(scenario_override_split(texts[count], &sets[count], &error));
+        count++;
+    }
+    return count;
+}
+
+/* Output tokens of a request, as far as they were written down: [position - prompt]. */
+struct produced {
+    struct request_spec spec;
+    uint32_t count;
+    uint32_t *tokens;
+};
+
+static uint32_t read_tokens(const struct real_run *run, struct produced *requests, uint32_t request_count)
+{
+    char path[128];
+    char line[96];
+    uint32_t read = 0;
+    snprintf(path, sizeof path, "%s/tokens.csv", run->folder);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, sizeof line, file));
+    while (fgets(line, sizeof line, file) != NULL) {
+        uint32_t request;
+        uint32_t position;
+        uint32_t token;
+        assert_int_equal(sscanf(line, "%" SCNu32 ",%" SCNu32 ",%" SCNu32, &request, &position, &token), 3);
+        assert_true(request < request_count);
+        struct produced *produced = &requests[request];
+        assert_true(position >= produced->spec.prompt_tokens);
+        uint32_t place = position - produced->spec.prompt_tokens;
+        assert_int_equal(place, produced->count); /* without a gap, in order */
+        assert_true(place < produced->spec.output_tokens);
+        produced->tokens[produced->count++] = token;
+        read++;
+    }
+    fclose(file);
+    return read;
+}
+
+static struct produced *expected_requests(const struct real_world *world, uint32_t *count)
+{
+    struct user_error error = {.set = false};
+    struct workload *workload = workload_create(&world->scenario->load, world->seed, world->recorded, &error);
+    assert_non_null(workload);
+    *count = world->scenario->load.requests;
+    struct produced *requests = calloc(*count, sizeof *requests);
+    assert_non_null(requests);
+    bool closed = world->scenario->load.arrivals == ARRIVAL_CLOSED;
+    struct workload_item item;
+    for (uint32_t seen = 0; seen < *count;) {
+        bool more = workload_next(workload, &item) || (closed && workload_closed_next(workload, 0, &item));
+        assert_true(more);
+        if (item.is_abort)
+            continue;
+        requests[item.spec.id].spec = item.spec;
+        requests[item.spec.id].tokens = calloc(item.spec.output_tokens, sizeof(uint32_t));
+        seen++;
+    }
+    workload_free(workload);
+    return requests;
+}
+
+uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario, const char *const *options)
+{
+    struct scenario_override sets[OPTIONS_MAX];
+    char texts[OPTIONS_MAX][256];
+    struct user_error error = {.set = false};
+    struct real_world world;
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, scenario);
+    assert_true(real_world_load(&world, path, sets, sets_of(options, sets, texts), -1, &error));
+    uint32_t count;
+    struct produced *requests = expected_requests(&world, &count);
+    uint32_t read = read_tokens(run, requests, count);
+    struct run_report report;
+    real_run_read(run, &report);
+    uint32_t whole = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct produced *produced = &requests[i];
+        whole += produced->count == produced->spec.output_tokens;
+        if (produced->count > 0) {
+            uint32_t *reference = calloc(produced->spec.output_tokens, sizeof *reference);
+            device_reference(&world.scenario->model, world.seed, produced->spec.token_seed,
+                             produced->spec.prompt_tokens, produced->count, reference, NULL);
+            for (uint32_t k = 0; k < produced->count; k++)
+                if (reference[k] != produced->tokens[k])
+                    fail_msg("request %u (prompt %u): token %u is %u, not %u", i, produced->spec.prompt_tokens, k,
+                             produced->tokens[k], reference[k]);
+            free(reference);
+        }
+        free(produced->tokens);
+    }
+    assert_true(whole >= report.completed);
+    run_report_free(&report);
+    free(requests);
+    real_world_free(&world);
+    return read;
+}
+
+/* ---- Clearing up ------------------------------------------------------------------------------------------------- */
+
+static void remove_folder(const char *path)
+{
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        char inner[512];
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name);
+        if (unlink(inner) != 0)
+            remove_folder(inner);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    rmdir(path);
+}
+
+void real_run_free(struct real_run *run)
+{
+    remove_folder(run->folder);
+}
