@@ -15,8 +15,8 @@
  * summed over the ranks of the group logits = LM_HEAD norm(x, NORM_FINAL); the token is the greatest, ties to the
  * lowest id
  *
- * Weights are those of real/device/seeded.h, with the scales below, rounded to bf16 but for gains and the embedding as a
- * lookup; a norm is x / sqrt(mean of squares + 1e-5) * gain.
+ * Weights are those of real/device/seeded.h, with the scales below, rounded to bf16 but for gains and the embedding as
+ * a lookup; a norm is x / sqrt(mean of squares + 1e-5) * gain.
  *
  * Queries, keys, values and latents enter the attention as floats, from the cache as what the cache's format keeps:
  * also the step's own tokens are read back from the cache. Tensor-parallel rank t of T holds query heads [t heads / T,
