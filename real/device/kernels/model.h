@@ -1,4 +1,4 @@
-/* clang-format off: the lines of the model are kept as they are. */
+/* clang-format off */
 /* The model that every device computes, in one place; what a device may choose is the order of its sums alone.
  *
  *   x = embedding[token]
@@ -6,7 +6,7 @@
  *     h = norm(x, NORM_ATTENTION)
  *     GQA: q = Q h, k = K h, v = V h; rope over the whole of each head of q and k; k to plane 0 and v to plane 1 of the
  *          cache; head a of q attends to KV head a / (heads / kv_heads); scores times 1 / sqrt(head_dim)
- *     MLA: q = Q norm(Q_LATENT h, NORM_Q_LATENT), or Q h where q_latent_dim is 0; a head of q is nope then rope elements;
+ *     MLA: q = Q norm(Q_LATENT h, NORM_Q_LATENT), or Q h where q_latent_dim is 0; a head of q is nope, then rope;
  *          [c, r] = KV_LATENT h; c = norm(c, NORM_KV_LATENT); rope over r and the rope part of every head of q;
  *          [c, r] to plane 0. Weight-absorbed: q' = K_UP^T q_nope; score = (q' . c + q_rope . r) / sqrt(nope + rope);
  *          the output of a head is V_UP (sum of weights * c)
@@ -14,8 +14,8 @@
  *     x += O (outputs of all heads), summed over the ranks of the group; then the layer counter ticks
  *     h = norm(x, NORM_MLP)
  *     dense layer: x += DOWN (silu(GATE h) * (UP h))
- *     MoE layer: the experts_active best of ROUTER h (ties: lowest id), weighed by a softmax over the chosen; x += sum of
- *          weight * expert(h), in order of rank in that choice, + shared experts as one MLP
+ *     MoE layer: the experts_active best of ROUTER h (ties: lowest id), weighed by a softmax over the chosen;
+ *          x += sum of weight * expert(h), in order of rank in that choice, + shared experts as one MLP
  *     both summed over the ranks of the group
  *   logits = LM_HEAD norm(x, NORM_FINAL); the token is the greatest, ties to the lowest id
  *
