@@ -26,7 +26,7 @@ static bool check(const struct real_world *world, struct user_error *error)
 }
 
 bool real_world_load(struct real_world *world, const char *path, const struct scenario_override *sets, size_t set_count,
-                int64_t seed, struct user_error *error)
+                     int64_t seed, struct user_error *error)
 {
     *world = (struct real_world){.scenario = scenario_load(path, sets, set_count, error)};
     if (world->scenario == NULL)
@@ -104,7 +104,7 @@ struct executor_setup real_world_executor_setup(const struct real_world *world, 
         .request_tokens_max = config->request_tokens_max,
         .request_pages_max =
             min_u32(config->pages_per_group, kv_pages(&config->geometry, config->request_tokens_max) + 1),
-        .prefill_tokens = config->produces_first_token,
+        .prefill_tokens = config->role == ROLE_MIXED,
         .collective_floats = COLLECTIVE_FLOATS,
     };
     snprintf(setup.device, sizeof setup.device, "%s", device);
