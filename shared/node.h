@@ -45,8 +45,8 @@ enum reject_reason {
     REJECT_COUNT_OVERFLOW = 8, /* N or an index does not fit its field */
 };
 
-/* Why a request that was under way ended without an answer; after the last attempt, why that one failed. Append-only.
- */
+/* Why a request that was under way ended without an answer; after the last attempt, why that one failed.
+ * Append-only. */
 enum fail_reason {
     FAIL_NONE = 0,
     FAIL_PEER_LOST = 1,

@@ -18,8 +18,8 @@
 
 struct collective;
 
-/* Sets of ranks in use at a time are partitions of the ranks: attention groups, pipeline stages, all, and one to spare.
- */
+/* Sets of ranks in use at a time are partitions of the ranks: attention groups, pipeline stages, all, and one to
+ * spare. */
 #define COLLECTIVE_PARTITIONS_MAX 4
 
 /* Bytes of shared memory for `ranks` ranks that exchange floats_max (at least 1) floats each at a time. Longer vectors
