@@ -109,7 +109,7 @@ struct node_config {
 
     /* Front. */
     enum router_policy decode_router;
-    enum router_policy prefill_router;
+    enum router_policy prefill_router; /* also of mixed instances */
     struct admission_policy admission;
 
     /* All other nodes of the deployment this one may talk to, in ascending id. */

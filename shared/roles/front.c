@@ -14,7 +14,11 @@ void front_make(struct front *front, struct arena *arena, const struct node_conf
     for (uint32_t i = 0; i < config->peer_count; i++)
         if (config->peers[i].role == ROLE_DECODE)
             front->mixed = false;
-    router_make(&front->decoders, arena, config, front->mixed ? ROLE_MIXED : ROLE_DECODE, config->decode_router);
+    /* Where a mixed instance's prompts wait decides its first tokens, as on a prefiller. */
+    if (front->mixed)
+        router_make(&front->decoders, arena, config, ROLE_MIXED, config->prefill_router);
+    else
+        router_make(&front->decoders, arena, config, ROLE_DECODE, config->decode_router);
     router_make(&front->prefillers, arena, config, ROLE_PREFILL, config->prefill_router);
     front->requests = arena_take(arena, slots, sizeof *front->requests);
     front->blocks = arena_take(arena, (size_t)slots * config->request_blocks_max, sizeof *front->blocks);
