@@ -2,7 +2,7 @@
 local host = require "hardware.host"
 
 return scenario {
-  question = "Does a tiny MLA model, prefilled on two ranks and decoded by two attention groups, give the right tokens?",
+  question = "Does a tiny MLA model, decoded by two attention groups, give the right tokens?",
   model = require "models.tiny-mla",
   pools = {
     prefill = pool { role = "prefill", machine = host, count = 1, shardings = { { tensor = 2 } }, page = 16,

@@ -17,6 +17,7 @@ struct node {
     struct instance instance;
     struct decode_side decoder;
     struct prefill_side prefiller;
+    uint64_t late;      /* messages meant for a predecessor */
     uint64_t malformed; /* messages that did not parse or made no sense here */
 };
 
@@ -318,6 +319,7 @@ static void message(struct node *node, const struct event *event)
     bool understood = false;
     if (wire_decode(event->data, (size_t)event->count, &m)) {
         if (m.kind != MESSAGE_HELLO && m.peer_incarnation != node->instance.incarnation) {
+            node->late++;
             rt_trace(node->rt, TRACE_LATE, m.request, m.epoch, m.kind);
             return;
         }
@@ -424,7 +426,11 @@ struct node_stats node_stats(const struct node *node)
 {
     const struct instance *instance = &node->instance;
     if (node->config->role == ROLE_FRONT)
-        return (struct node_stats){.requests_live = front_live(&node->front)};
+        return (struct node_stats){
+            .requests_live = front_live(&node->front),
+            .messages_late = node->front.late,
+            .messages_malformed = node->malformed,
+        };
     struct node_stats stats = {
         .requests_live = node->config->requests_max - instance->unused_count,
         .waiting = instance->waiting_count,
@@ -433,6 +439,8 @@ struct node_stats node_stats(const struct node *node)
         .quarantined = instance->quarantined,
         .queued_tokens = instance->queued_tokens,
         .decode_sequences = instance->decode_sequences,
+        .messages_late = node->decoder.late + node->prefiller.late + node->late,
+        .messages_malformed = node->malformed,
     };
     for (uint32_t g = 0; g < node->config->group_count; g++) {
         const struct page_pool *pool = &instance->groups[g].pool;

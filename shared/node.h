@@ -85,7 +85,6 @@ struct peer_config {
     enum node_role role;
     uint32_t group_count;
     uint32_t pages_per_group;
-    uint32_t token_budget;
     struct kv_geometry geometry; /* unused for the front */
 };
 
@@ -143,6 +142,8 @@ struct node_stats {
     uint64_t pages_cached; /* by the prefix index alone */
     uint64_t decode_sequences;
     uint64_t decode_context;
+    uint64_t messages_late;      /* dropped: of an epoch, an attempt or an incarnation that is over */
+    uint64_t messages_malformed; /* dropped: they do not parse, or make no sense here */
 };
 
 struct node_stats node_stats(const struct node *node);

@@ -81,11 +81,9 @@ bool connection_fill(struct connection *connection)
     return got > 0;
 }
 
-enum frame_result connection_take(struct connection *connection, uint32_t body_max, size_t *cursor,
-                                  struct frame *frame)
+enum frame_result connection_take(struct connection *connection, uint32_t body_max, size_t *cursor, struct frame *frame)
 {
-    enum frame_result result =
-        frame_next(connection->in + *cursor, connection->in_used - *cursor, body_max, frame);
+    enum frame_result result = frame_next(connection->in + *cursor, connection->in_used - *cursor, body_max, frame);
     if (result == FRAME_WHOLE)
         *cursor += FRAME_HEADER_BYTES + frame->length;
     return result;

@@ -1,8 +1,8 @@
 /* Frames of the control plane: what two processes of a run say to each other over TCP.
  *
  * A frame is a header of eight bytes (length of the body, kind, zero) and a body; all integers are little-endian. Every
- * byte is from a peer until proven otherwise: lengths are checked against limits before anything is stored, and a body is
- * read through a cursor that cannot leave it.
+ * byte is from a peer until proven otherwise: lengths are checked against limits before anything is stored, and a body
+ * is read through a cursor that cannot leave it.
  */
 #ifndef TANDEM_REAL_CONTROL_FRAME_H
 #define TANDEM_REAL_CONTROL_FRAME_H

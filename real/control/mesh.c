@@ -104,8 +104,7 @@ static bool listen_at(struct mesh *mesh, char *error, size_t error_size)
     mesh->listener = open_socket();
     socklen_t size = sizeof address;
     if (bind(mesh->listener, (const struct sockaddr *)&address, sizeof address) != 0 ||
-        listen(mesh->listener, 128) != 0 ||
-        getsockname(mesh->listener, (struct sockaddr *)&address, &size) != 0) {
+        listen(mesh->listener, 128) != 0 || getsockname(mesh->listener, (struct sockaddr *)&address, &size) != 0) {
         snprintf(error, error_size, "%s cannot be listened on: %s", mesh->config.bind, strerror(errno));
         return false;
     }
@@ -451,7 +450,8 @@ void mesh_turn(struct mesh *mesh, int64_t now_ns)
 void mesh_tick(struct mesh *mesh, int64_t now_ns)
 {
     bool first = mesh->tick_ns == 0;
-    /* A process that was itself held up must not take its own silence for that of its peers: a late tick only listens. */
+    /* A process that was itself held up must not take its own silence for that of its peers: a late tick only listens.
+     */
     bool late = !first && now_ns - mesh->tick_ns > 2 * mesh->config.heartbeat_ns;
     mesh->tick_ns = now_ns;
     for (uint32_t i = 0; i < mesh->config.node_count; i++) {

@@ -1,8 +1,9 @@
 /* The control plane of one process: a listener, and one TCP connection with each process it works with.
  *
- * Whoever dials shows the run's join token, the protocol's version, and the identities of scenario and build; who does not
- * fit is told why and hung up on, and until then may send no more than a greeting. Of two nodes the one with the higher id
- * dials. A connection that ends, or on which nothing was heard for several heartbeats, is a lost peer, once and for all.
+ * Whoever dials shows the run's join token, the protocol's version, and the identities of scenario and build; who does
+ * not fit is told why and hung up on, and until then may send no more than a greeting. Of two nodes the one with the
+ * higher id dials. A connection that ends, or on which nothing was heard for several heartbeats, is a lost peer, once
+ * and for all.
  *
  * One thread owns a mesh. Nothing blocks: whoever waits on mesh_fd() calls mesh_turn() when it is readable, mesh_tick()
  * from time to time, and mesh_flush() at the end of its round.
@@ -19,7 +20,8 @@ struct mesh;
 
 struct mesh_listener {
     void *self;
-    void (*up)(void *self, uint32_t node, const struct hello *hello); /* hello: what a peer that dialled said; else NULL */
+    void (*up)(void *self, uint32_t node,
+               const struct hello *hello); /* hello: what a peer that dialled said; else NULL */
     void (*frame)(void *self, uint32_t node, const struct frame *frame);
     void (*down)(void *self, uint32_t node, const char *why); /* of a node that was up, or that was being dialled */
 };

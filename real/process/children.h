@@ -1,5 +1,5 @@
-/* The instance processes of a run that the launcher starts itself. However it ends, none of them outlives it, and nothing of
- * theirs stays in /dev/shm.
+/* The instance processes of a run that the launcher starts itself. However it ends, none of them outlives it, and
+ * nothing of theirs stays in /dev/shm.
  */
 #ifndef TANDEM_REAL_PROCESS_CHILDREN_H
 #define TANDEM_REAL_PROCESS_CHILDREN_H
@@ -12,7 +12,7 @@ struct children;
 
 struct children_config {
     uint32_t node_count;
-    const char *scenario;                  /* path */
+    const char *scenario; /* path */
     const struct scenario_override *sets;
     size_t set_count;
     uint64_t seed;
@@ -28,8 +28,8 @@ struct children *children_start(const struct children_config *config, char *erro
 /* Readable when the node's process has died; -1 where there is none. */
 int children_death_fd(const struct children *children, uint32_t node);
 
-/* Waits for all to end by themselves (they do when the front hangs up), kills those that do not, and removes what they left
- * in /dev/shm. */
+/* Waits for all to end by themselves (they do when the front hangs up), kills those that do not, and removes what they
+ * left in /dev/shm. */
 void children_end(struct children *children);
 
 /* The environment variable that carries the join token: unlike an argument, other users cannot read it. */

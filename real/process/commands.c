@@ -23,9 +23,8 @@
 #define WINDOW_DEFAULT 64
 #define LIMIT_S_DEFAULT 600
 
-const char *const run_real_alone[] = {"provider",   "device", "bind",   "nics",   "window",
-                                      "heartbeats", "limit",  "verify", "tokens", "record-events",
-                                      NULL};
+const char *const run_real_alone[] = {"provider", "device", "bind",   "nics",          "window", "heartbeats",
+                                      "limit",    "verify", "tokens", "record-events", NULL};
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
@@ -115,8 +114,7 @@ static int64_t begin(struct results *store, const struct real_world *world, cons
     struct results_param params[SETS_MAX + SCENARIO_VARY_MAX];
     uint32_t param_count = run_params(sets, set_count, params);
     char *canonical = scenario_canonical(scenario);
-    int64_t row =
-        results_scenario_add(store, scenario->identity, scenario->name, scenario->path, canonical, error);
+    int64_t row = results_scenario_add(store, scenario->identity, scenario->name, scenario->path, canonical, error);
     free(canonical);
     int64_t build = row == 0 ? 0 : results_build_add(store, build_identity, build_version, error);
     if (build == 0)
@@ -245,7 +243,8 @@ static int run_variant(struct sweep *sweep, const struct scenario *scenario, con
     struct real_world world;
     int64_t run = 0;
     int exit = EXIT_USER;
-    if (real_world_load(&world, scenario->path, all, set_count, argument_integer(sweep->arguments, "seed", -1), error)) {
+    if (real_world_load(&world, scenario->path, all, set_count, argument_integer(sweep->arguments, "seed", -1),
+                        error)) {
         if (sweep->wire.joined && sweep->wire.size != world.deployment->node_count) {
             user_error_set(error, scenario->path, 0, NULL,
                            "the front and %" PRIu32 " instances want %" PRIu32 " processes of the job, not %" PRIu32,
@@ -275,7 +274,8 @@ static int run_all(struct sweep *sweep, const struct scenario *scenario, const s
     size_t count = scenario_variant_count(scenario);
     int worst = EXIT_OK;
     if (sweep->wire.joined && count > 1) {
-        user_error_set(error, scenario->path, 0, NULL, "under a job's launcher one run at a time: fix `vary` with --set");
+        user_error_set(error, scenario->path, 0, NULL,
+                       "under a job's launcher one run at a time: fix `vary` with --set");
         return EXIT_USER;
     }
     sweep->answers = json_array();
@@ -284,8 +284,8 @@ static int run_all(struct sweep *sweep, const struct scenario *scenario, const s
         worst = exit > worst ? exit : worst;
     }
     if (sweep->output.format == OUTPUT_JSON)
-        output_json(&sweep->output, json_array_size(sweep->answers) == 1 ? json_array_get(sweep->answers, 0)
-                                                                         : sweep->answers);
+        output_json(&sweep->output,
+                    json_array_size(sweep->answers) == 1 ? json_array_get(sweep->answers, 0) : sweep->answers);
     json_decref(sweep->answers);
     return worst;
 }
@@ -297,7 +297,8 @@ static int run_as_instance(struct sweep *sweep, const char *path, const struct s
     struct real_world world;
     char why[512] = "";
     struct instance_start start = {.world = &world, .options = &sweep->options, .node = sweep->wire.rank};
-    bool good = real_world_load(&world, path, sets->sets, sets->count, argument_integer(sweep->arguments, "seed", -1), error);
+    bool good =
+        real_world_load(&world, path, sets->sets, sets->count, argument_integer(sweep->arguments, "seed", -1), error);
     if (good && sweep->wire.size != world.deployment->node_count) {
         good = false; /* the launcher says so to the user */
     } else if (good) {
@@ -388,7 +389,7 @@ static int run_instance(const struct command_context *command, const struct argu
     if (scenario_sets_read(arguments, &sets, error) && read_options(arguments, &options, error) &&
         number(arguments, "node", 1, NODES_MAX - 1, 0, &node, error) &&
         real_world_load(&world, operand(arguments, 0), sets.sets, sets.count, argument_integer(arguments, "seed", -1),
-                   error)) {
+                        error)) {
         char why[512] = "";
         start.node = (uint32_t)node;
         if (start.node >= world.deployment->node_count || !read_front(argument_text(arguments, "front"), &start))

@@ -128,7 +128,8 @@ static void store_tails(struct executor *executor)
     uint32_t group = executor->rank % ((uint32_t)p->data * p->tensor) / p->tensor;
     for (uint32_t i = 0; i < executor->change_count && executor->stores_tails; i++) {
         const struct step_change *change = &executor->changes[i];
-        if (change->kind == STEP_CHUNK && change->group == group && change->sequence < executor->setup->memory.tail_slots)
+        if (change->kind == STEP_CHUNK && change->group == group &&
+            change->sequence < executor->setup->memory.tail_slots)
             executor->ops->tail_store(executor->device, change->sequence, change->sequence);
     }
 }

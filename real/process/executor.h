@@ -1,5 +1,6 @@
-/* The executor process of one rank: `tandem executor`. It inherits the mailbox, its KV region and the collective memory of
- * its instance by descriptor, owns a device, and does what the mailbox says until it is abandoned or its instance dies.
+/* The executor process of one rank: `tandem executor`. It inherits the mailbox, its KV region and the collective memory
+ * of its instance by descriptor, owns a device, and does what the mailbox says until it is abandoned or its instance
+ * dies.
  */
 #ifndef TANDEM_REAL_PROCESS_EXECUTOR_H
 #define TANDEM_REAL_PROCESS_EXECUTOR_H

@@ -39,8 +39,8 @@ struct executors {
     bool thread_runs;
     _Atomic uint32_t work; /* launches handed over; the thread waits on it */
     atomic_bool quit;
-    atomic_bool end;       /* the repetition in progress */
-    atomic_bool over;      /* the launch in hand: what follows belongs to the loop */
+    atomic_bool end;  /* the repetition in progress */
+    atomic_bool over; /* the launch in hand: what follows belongs to the loop */
 
     /* The launch in hand. */
     uint32_t ticket;
@@ -326,7 +326,8 @@ static bool devices_made(struct executors *executors, char *error, size_t error_
                 executors->pids[r] = 0;
             if (executors->pids[r] == 0 || clock_now_ns() > until_ns) {
                 snprintf(error, error_size, "rank %u: its executor %s", r,
-                         executors->pids[r] == 0 ? "died before its device was made" : "took too long to make its device");
+                         executors->pids[r] == 0 ? "died before its device was made"
+                                                 : "took too long to make its device");
                 return false;
             }
         }

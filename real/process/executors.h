@@ -1,5 +1,5 @@
-/* The executors of one instance, seen from it: it makes their memory, starts them, and has a thread that takes them through
- * each launch step by step.
+/* The executors of one instance, seen from it: it makes their memory, starts them, and has a thread that takes them
+ * through each launch step by step.
  */
 #ifndef TANDEM_REAL_PROCESS_EXECUTORS_H
 #define TANDEM_REAL_PROCESS_EXECUTORS_H

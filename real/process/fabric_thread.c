@@ -13,14 +13,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Reports that can be outstanding are at most one a ticket, one an immediate and one a peer: the launcher refuses scenarios
- * with more, so the thread is never kept from carrying out commands. */
+/* Reports that can be outstanding are at most one a ticket, one an immediate and one a peer: the launcher refuses
+ * scenarios with more, so the thread is never kept from carrying out commands. */
 #define COMMANDS 4096u
 #define REPORTS FABRIC_REPORTS_MAX
 #define EVENTS_AT_ONCE 64u
 
-/* An idle thread first yields, since on a busy fabric the next completion is near, then naps: remote writes land only while
- * their target polls, so a nap is a price on the latency of the first write after a pause. */
+/* An idle thread first yields, since on a busy fabric the next completion is near, then naps: remote writes land only
+ * while their target polls, so a nap is a price on the latency of the first write after a pause. */
 #define YIELDS 64u
 #define NAP_NS 20000L
 #define NAPS 500u /* 10 ms without anything */
@@ -60,9 +60,9 @@ struct fabric_thread {
     struct ring *commands;
     struct ring *reports;
     int fd;
-    uint64_t given;          /* the loop's count of commands */
-    _Atomic uint64_t done;   /* carried out */
-    _Atomic uint64_t quiet;  /* commands after which the engine was quiet; UINT64_MAX: it is not */
+    uint64_t given;         /* the loop's count of commands */
+    _Atomic uint64_t done;  /* carried out */
+    _Atomic uint64_t quiet; /* commands after which the engine was quiet; UINT64_MAX: it is not */
     unsigned char card[FABRIC_CARD_BYTES_MAX];
     _Atomic uint64_t late;
 };
@@ -240,12 +240,14 @@ uint64_t fabric_thread_write(struct fabric_thread *thread, const struct paged_wr
     const struct transfer_plan *plan = write->plan;
     uint32_t units = write->unit_count;
     /* Pages that the units touch: the first unit may begin inside a page. */
-    uint32_t source = units == 0 ? 0 : (write->unit_first % plan->source_units_per_page + units - 1) /
-                                               plan->source_units_per_page + 1;
-    uint32_t destination = units == 0 ? 0 : (write->unit_first % plan->destination_units_per_page + units - 1) /
-                                                    plan->destination_units_per_page + 1;
-    struct write_command *copy =
-        allocate(1, sizeof *copy + ((size_t)source + destination) * sizeof copy->pages[0]);
+    uint32_t source =
+        units == 0 ? 0
+                   : (write->unit_first % plan->source_units_per_page + units - 1) / plan->source_units_per_page + 1;
+    uint32_t destination =
+        units == 0
+            ? 0
+            : (write->unit_first % plan->destination_units_per_page + units - 1) / plan->destination_units_per_page + 1;
+    struct write_command *copy = allocate(1, sizeof *copy + ((size_t)source + destination) * sizeof copy->pages[0]);
     copy->write = *write;
     if (units > 0) {
         memcpy(copy->pages, write->source_pages, source * sizeof copy->pages[0]);

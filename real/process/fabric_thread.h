@@ -1,8 +1,8 @@
-/* The thread that owns an instance's transfer engine. Commands go in and reports come out through bounded rings; only this
- * thread calls into real/fabric once it runs.
+/* The thread that owns an instance's transfer engine. Commands go in and reports come out through bounded rings; only
+ * this thread calls into real/fabric once it runs.
  *
- * Commands are carried out in the order given. Each has a number, and fabric_thread_done() says up to which they have been:
- * whoever must not go on before a command is in effect (a message that lets a peer write, before the count of its
+ * Commands are carried out in the order given. Each has a number, and fabric_thread_done() says up to which they have
+ * been: whoever must not go on before a command is in effect (a message that lets a peer write, before the count of its
  * immediate is armed) waits for that.
  */
 #ifndef TANDEM_REAL_PROCESS_FABRIC_THREAD_H
@@ -16,10 +16,10 @@
 struct fabric_thread;
 
 enum report_kind {
-    REPORT_EVENT = 1,   /* `event` */
-    REPORT_CARD = 2,    /* `card` for `node`, which the reader frees; NULL: `error` */
-    REPORT_PEER = 3,    /* the peer's card was learnt, or not: `error` is not empty */
-    REPORT_FENCED = 4,  /* `node` has been removed */
+    REPORT_EVENT = 1,  /* `event` */
+    REPORT_CARD = 2,   /* `card` for `node`, which the reader frees; NULL: `error` */
+    REPORT_PEER = 3,   /* the peer's card was learnt, or not: `error` is not empty */
+    REPORT_FENCED = 4, /* `node` has been removed */
 };
 
 struct fabric_report {

@@ -65,8 +65,7 @@ static void on_report(void *self, struct fabric_report *report)
 static void named(struct instance *instance, const struct frame *frame)
 {
     struct peer_place place;
-    if (!peer_place_read(frame, &place) || place.node == 0 ||
-        place.node >= instance->world->deployment->node_count ||
+    if (!peer_place_read(frame, &place) || place.node == 0 || place.node >= instance->world->deployment->node_count ||
         !real_world_acquainted(instance->world, instance->config->node, place.node) || instance->all_named) {
         instance_trouble(instance, "the front named a peer that makes no sense");
         return;
@@ -263,8 +262,8 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
     uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
     struct fabric_rank *regions = allocate(ranks, sizeof *regions);
     for (uint32_t r = 0; r < ranks; r++)
-        regions[r] = (struct fabric_rank){executors_memory(instance->executors, r),
-                                          kv_memory_bytes(&instance->memory, r)};
+        regions[r] =
+            (struct fabric_rank){executors_memory(instance->executors, r), kv_memory_bytes(&instance->memory, r)};
     struct fabric_config config = {
         .provider = options->provider,
         .address = options->bind,

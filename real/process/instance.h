@@ -1,7 +1,7 @@
 /* The process of one instance: `tandem instance`, started by the launcher or by an MPI's own.
  *
- * It makes its executors and its transfer engine, meets the front and its peers, and then only turns its loop: the node is
- * entered there and nowhere else. It ends when the front says so, when the front is gone, or when it cannot go on.
+ * It makes its executors and its transfer engine, meets the front and its peers, and then only turns its loop: the node
+ * is entered there and nowhere else. It ends when the front says so, when the front is gone, or when it cannot go on.
  */
 #ifndef TANDEM_REAL_PROCESS_INSTANCE_H
 #define TANDEM_REAL_PROCESS_INSTANCE_H

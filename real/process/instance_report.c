@@ -1,4 +1,5 @@
-/* What an instance tells the front beside its node's messages: trace records, rows, tokens, and at last what it came to.
+/* What an instance tells the front beside its node's messages: trace records, rows, tokens, and at last what it came
+ * to.
  *
  * Everything goes over the one connection with the front, and records go before any message of the node: when the front
  * learns from a message that a request has ended, the records of its end are there already, even if this process dies
@@ -88,7 +89,8 @@ void instance_finish(struct instance *instance)
         end->ledger.pieces_verified = verifier_compared(instance->verifier);
         end->ledger.pieces_differ = verifier_differed(instance->verifier);
     }
-    /* The engine goes on until the front hangs up: a peer's last write is confirmed only while its target makes progress. */
+    /* The engine goes on until the front hangs up: a peer's last write is confirmed only while its target makes
+     * progress. */
     if (instance->fabric != NULL)
         end->writes_late = fabric_thread_late(instance->fabric);
     instance_report(instance, real_runtime_now_ns(instance->real));

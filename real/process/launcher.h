@@ -13,7 +13,8 @@ struct launcher_config {
     const struct real_options *options;
     const struct scenario_override *sets; /* as the scenario was loaded with, for the children */
     size_t set_count;
-    /* Tells the others where the front listens, where they are started by somebody else. NULL: the launcher starts them. */
+    /* Tells the others where the front listens, where they are started by somebody else. NULL: the launcher starts
+     * them. */
     bool (*publish)(void *self, const char *address, uint16_t port, const unsigned char *token, char *error,
                     size_t error_size);
     void *publish_self;

@@ -57,8 +57,8 @@ void launcher_up(void *self, uint32_t node, const struct hello *hello)
         name_peers(launcher, i);
 }
 
-/* The node's stamp lies between ours of asking and of hearing the answer: its clock is ahead by its stamp less the middle of
- * ours, and that is wrong by half the time between them at most. */
+/* The node's stamp lies between ours of asking and of hearing the answer: its clock is ahead by its stamp less the
+ * middle of ours, and that is wrong by half the time between them at most. */
 static bool clock_answer(struct launcher *launcher, uint32_t node, const struct frame *frame)
 {
     struct remote *remote = &launcher->remotes[node];
@@ -104,8 +104,8 @@ static bool token_batch(struct launcher *launcher, const struct frame *frame)
         struct device_token token;
         token_row_read(&reader, &token);
         if (!reader.bad && launcher->tokens != NULL && !token_book_add(launcher->tokens, &token))
-            launcher_break(launcher, LAUNCH_UNSOUND,
-                           "request %u: token %u was produced twice, and not alike", token.request, token.position);
+            launcher_break(launcher, LAUNCH_UNSOUND, "request %u: token %u was produced twice, and not alike",
+                           token.request, token.position);
     }
     return read_end(&reader);
 }
@@ -174,8 +174,8 @@ void launcher_frame(void *self, uint32_t node, const struct frame *frame)
                            (const char *)frame->body);
         else if (launcher->config->notice != NULL) {
             char text[600];
-            snprintf(text, sizeof text, "%s: %.*s", launcher_name(launcher, node),
-                     (int)min_u32(frame->length, 400), (const char *)frame->body);
+            snprintf(text, sizeof text, "%s: %.*s", launcher_name(launcher, node), (int)min_u32(frame->length, 400),
+                     (const char *)frame->body);
             launcher->config->notice(launcher->config->self, text);
         }
         break;

@@ -22,7 +22,7 @@ struct remote {
     bool lost;
     bool finished;
     struct hello place;
-    uint32_t clock_asks; /* still to be answered */
+    uint32_t clock_asks;     /* still to be answered */
     int64_t clock_offset_ns; /* its clock minus ours */
     int64_t clock_error_ns;  /* at most, of the offset */
     struct instance_end *end;
@@ -44,18 +44,18 @@ struct launcher {
     struct trace_merge *merge;
     struct recorder *recorder;
     struct workload *workload;
-    struct token_book *tokens;        /* NULL: not asked for */
-    struct transfer_book *transfers;  /* NULL: not asked for */
+    struct token_book *tokens;       /* NULL: not asked for */
+    struct transfer_book *transfers; /* NULL: not asked for */
     struct check_context check;
 
     int arrival_timer;
-    uint32_t front_live;   /* requests at the front, after its last event */
-    uint32_t answers;      /* closed loop: requests that ended and whose clients send the next one */
+    uint32_t front_live;    /* requests at the front, after its last event */
+    uint32_t answers;       /* closed loop: requests that ended and whose clients send the next one */
     int64_t last_record_ns; /* of the run: when something last happened to a request */
 
     bool started;
-    bool stop; /* the caller wants no more rows */
-    bool broken; /* result->text says why */
+    bool stop;        /* the caller wants no more rows */
+    bool broken;      /* result->text says why */
     int64_t began_ns; /* CLOCK_MONOTONIC */
 };
 

@@ -10,8 +10,8 @@
 bool launcher_load_make(struct launcher *launcher)
 {
     struct user_error error = {.set = false};
-    launcher->workload = workload_create(&launcher->world->scenario->load, launcher->world->seed,
-                                         launcher->world->recorded, &error);
+    launcher->workload =
+        workload_create(&launcher->world->scenario->load, launcher->world->seed, launcher->world->recorded, &error);
     if (launcher->workload == NULL) {
         launcher_break(launcher, LAUNCH_FAILED, "%s", error.text);
         return false;
@@ -88,6 +88,5 @@ void launcher_answer(struct launcher *launcher)
 
 bool launcher_served(const struct launcher *launcher)
 {
-    return launcher->front_live == 0 && launcher->answers == 0 &&
-           workload_next_ns(launcher->workload) == TIME_NEVER;
+    return launcher->front_live == 0 && launcher->answers == 0 && workload_next_ns(launcher->workload) == TIME_NEVER;
 }

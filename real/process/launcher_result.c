@@ -112,8 +112,8 @@ void launcher_diagnose(struct launcher *launcher, char *text, size_t size)
             continue;
         const struct node_stats *stats = &remote->end->stats;
         used += snprintf(text + used, size - (size_t)used,
-                         ", %" PRIu32 " live, %" PRIu32 " waiting, %" PRIu32 " running, %" PRIu32
-                         " transfers, %" PRIu32 " in quarantine, pages %" PRIu64 " held of %" PRIu64 "%s",
+                         ", %" PRIu32 " live, %" PRIu32 " waiting, %" PRIu32 " running, %" PRIu32 " transfers, %" PRIu32
+                         " in quarantine, pages %" PRIu64 " held of %" PRIu64 "%s",
                          stats->requests_live, stats->waiting, stats->running, stats->transfers, stats->quarantined,
                          stats->pages_held, stats->pages_total, remote->end->quiet ? "" : ", work in progress");
     }

@@ -37,9 +37,9 @@ struct step_times {
     int64_t step_end_ns;
 };
 
-/* Books a launch that is over. Times in the outcome are CLOCK_MONOTONIC; `origin_ns` is the run's start on that clock. Gaps
- * count from `itl_from_ns` of the run on. A sequence that joins has no token before it on this node, unless the step that
- * ended its prefill gave it one (`produces_first_token`). */
+/* Books a launch that is over. Times in the outcome are CLOCK_MONOTONIC; `origin_ns` is the run's start on that clock.
+ * Gaps count from `itl_from_ns` of the run on. A sequence that joins has no token before it on this node, unless the
+ * step that ended its prefill gave it one (`produces_first_token`). */
 void ledger_steps(struct ledger *ledger, struct step_times *times, const struct launch_sums *sums,
                   const struct steps_outcome *outcome, int64_t origin_ns, int64_t itl_from_ns,
                   bool produces_first_token);

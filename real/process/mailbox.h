@@ -2,8 +2,8 @@
  *
  *     struct mailbox | reply of each rank, its tokens | changes of the launch
  *
- * The device thread of the instance writes a command and raises `command`; every executor carries it out, writes its reply
- * and counts itself in `done`; the last one wakes the thread. One command at a time.
+ * The device thread of the instance writes a command and raises `command`; every executor carries it out, writes its
+ * reply and counts itself in `done`; the last one wakes the thread. One command at a time.
  */
 #ifndef TANDEM_REAL_PROCESS_MAILBOX_H
 #define TANDEM_REAL_PROCESS_MAILBOX_H

@@ -1,6 +1,6 @@
-/* Wire-up under mpirun or srun: the ranks of the job are the processes of the run. Rank 0 is the launcher, rank i the instance
- * of node i. PMIx carries one thing, the address of the front and the join token; everything else goes over the control
- * plane.
+/* Wire-up under mpirun or srun: the ranks of the job are the processes of the run. Rank 0 is the launcher, rank i the
+ * instance of node i. PMIx carries one thing, the address of the front and the join token; everything else goes over
+ * the control plane.
  */
 #ifndef TANDEM_REAL_PROCESS_PMIX_WIRE_H
 #define TANDEM_REAL_PROCESS_PMIX_WIRE_H
@@ -13,8 +13,8 @@ struct pmix_wire {
     uint32_t size;
 };
 
-/* Nothing joined where no PMIx server is named in the environment, or the job has one process. False with a sentence when
- * there is one and it does not answer. */
+/* Nothing joined where no PMIx server is named in the environment, or the job has one process. False with a sentence
+ * when there is one and it does not answer. */
 bool pmix_wire_join(struct pmix_wire *wire, char *error, size_t error_size);
 void pmix_wire_leave(struct pmix_wire *wire);
 

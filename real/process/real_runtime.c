@@ -415,14 +415,13 @@ static void write_done(struct real_runtime *real, const struct fabric_event *don
     };
     if (listener->transfer != NULL)
         listener->transfer(listener->self, &row);
-    real_runtime_deliver(real, &(struct event){.kind = EVENT_WRITE_DONE,
-                                               .id = done->id,
-                                               .status = (uint16_t)done->status,
-                                               .count = done->count});
+    real_runtime_deliver(
+        real, &(struct event){
+                  .kind = EVENT_WRITE_DONE, .id = done->id, .status = (uint16_t)done->status, .count = done->count});
 }
 
-/* A rail that broke is no reason to give a peer up: its tickets fail or go another way, and whether the process lives is for
- * the control plane to say. */
+/* A rail that broke is no reason to give a peer up: its tickets fail or go another way, and whether the process lives
+ * is for the control plane to say. */
 static void fabric_event(struct real_runtime *real, const struct fabric_event *event)
 {
     const struct real_listener *listener = &real->config.listener;
@@ -442,8 +441,8 @@ static void fabric_turn(struct real_runtime *real)
         if (report.kind == REPORT_EVENT)
             fabric_event(real, &report.event);
         else if (report.kind == REPORT_FENCED)
-            real_runtime_deliver(
-                real, &(struct event){.kind = EVENT_PEER_LOST, .status = PEER_FENCED, .id = report.node});
+            real_runtime_deliver(real,
+                                 &(struct event){.kind = EVENT_PEER_LOST, .status = PEER_FENCED, .id = report.node});
         else if (real->report != NULL)
             real->report(real->report_self, &report);
         else
@@ -475,8 +474,8 @@ static void steps_done(struct real_runtime *real, const struct steps_outcome *ou
     };
     if (listener->steps != NULL)
         listener->steps(listener->self, &row, outcome);
-    real_runtime_deliver(
-        real, &(struct event){.kind = EVENT_STEPS_DONE, .id = outcome->ticket, .count = outcome->steps});
+    real_runtime_deliver(real,
+                         &(struct event){.kind = EVENT_STEPS_DONE, .id = outcome->ticket, .count = outcome->steps});
 }
 
 static void timers_due(struct real_runtime *real)
@@ -522,8 +521,8 @@ static void dispatch(struct real_runtime *real, uint64_t tag)
     }
 }
 
-/* Bytes leave only when every count that was armed before them is in effect. The fabric thread wakes the loop when it has
- * carried an expectation out, so what is held back here leaves at once then. */
+/* Bytes leave only when every count that was armed before them is in effect. The fabric thread wakes the loop when it
+ * has carried an expectation out, so what is held back here leaves at once then. */
 static void flush(struct real_runtime *real)
 {
     if (real->config.mesh == NULL)

@@ -1,12 +1,13 @@
 /* Real time: the runtime behind runtime.h of one node in one process.
  *
- * One thread, the loop, owns it and alone enters the node. It waits on one epoll for the control sockets, the fabric thread,
- * the stepper, a timer, and whatever else its owner watches; what comes is handed to the node one event at a time, at the
- * monotonic time of that moment. What an operation would answer at once (a message to oneself, a peer lost while sending)
- * waits until the node has returned.
+ * One thread, the loop, owns it and alone enters the node. It waits on one epoll for the control sockets, the fabric
+ * thread, the stepper, a timer, and whatever else its owner watches; what comes is handed to the node one event at a
+ * time, at the monotonic time of that moment. What an operation would answer at once (a message to oneself, a peer lost
+ * while sending) waits until the node has returned.
  *
- * Ordering of an armed count and the message that lets a peer write: immediate_expect() is a command to the fabric thread,
- * and no byte leaves for any peer while such a command is not in effect (the control sockets are corked, not the loop).
+ * Ordering of an armed count and the message that lets a peer write: immediate_expect() is a command to the fabric
+ * thread, and no byte leaves for any peer while such a command is not in effect (the control sockets are corked, not
+ * the loop).
  */
 #ifndef TANDEM_REAL_PROCESS_REAL_RUNTIME_H
 #define TANDEM_REAL_PROCESS_REAL_RUNTIME_H

@@ -26,7 +26,7 @@ static bool check(const struct real_world *world, struct user_error *error)
 }
 
 bool real_world_load(struct real_world *world, const char *path, const struct scenario_override *sets, size_t set_count,
-                int64_t seed, struct user_error *error)
+                     int64_t seed, struct user_error *error)
 {
     *world = (struct real_world){.scenario = scenario_load(path, sets, set_count, error)};
     if (world->scenario == NULL)

@@ -37,7 +37,7 @@ struct real_world {
 
 /* Loads the scenario and deploys it. False with an error; free in either case. */
 bool real_world_load(struct real_world *world, const char *path, const struct scenario_override *sets, size_t set_count,
-                int64_t seed, struct user_error *error);
+                     int64_t seed, struct user_error *error);
 void real_world_free(struct real_world *world);
 
 /* Two nodes that work with each other, and hence are connected. */

@@ -16,14 +16,23 @@ static const char magic[8] = "tandemE1";
 /* Bytes of one event and all its calls; a launch of thousands of sequences with their page lists stays below. */
 #define ENTRY_BYTES_MAX (256u << 20)
 
-enum call { CALL_TIMER = 1, CALL_LAUNCH, CALL_LAUNCH_END, CALL_WRITE, CALL_WRITE_STOP, CALL_EXPECT, CALL_SEND, CALL_TRACE };
+enum call {
+    CALL_TIMER = 1,
+    CALL_LAUNCH,
+    CALL_LAUNCH_END,
+    CALL_WRITE,
+    CALL_WRITE_STOP,
+    CALL_EXPECT,
+    CALL_SEND,
+    CALL_TRACE
+};
 
 struct recording {
     struct runtime runtime;
     struct runtime *inner; /* NULL: replaying */
     struct node *node;
     FILE *file;
-    bool broken; /* a write to the file failed */
+    bool broken;          /* a write to the file failed */
     unsigned char *calls; /* of the event in hand */
     size_t used;
     size_t room;
@@ -125,7 +134,8 @@ static void op_write_post(struct runtime *rt, const struct paged_write *write)
         append_pages(recording, write->source_pages,
                      last / plan->source_units_per_page - write->unit_first / plan->source_units_per_page + 1);
         append_pages(recording, write->destination_pages,
-                     last / plan->destination_units_per_page - write->unit_first / plan->destination_units_per_page + 1);
+                     last / plan->destination_units_per_page - write->unit_first / plan->destination_units_per_page +
+                         1);
     }
     for (uint32_t i = 0; i < plan->pair_count; i++)
         APPEND(recording, CALL_WRITE, plan->pairs[i].source_rank, plan->pairs[i].destination_rank,
@@ -236,8 +246,7 @@ static size_t event_data(const struct event *event, unsigned char **owned)
     struct frame_writer writer = {.size = 64 + blocks * 8};
     writer.bytes = malloc(writer.size);
     CHECK(writer.bytes != NULL);
-    const uint64_t fields[] = {(uint64_t)spec->prompt_tokens << 32 | spec->output_tokens,
-                               spec->id,
+    const uint64_t fields[] = {(uint64_t)spec->prompt_tokens << 32 | spec->output_tokens, (uint64_t)spec->id,
                                (uint64_t)blocks << 32 | spec->block_tokens, (uint64_t)spec->deadline_ns,
                                spec->token_seed};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)

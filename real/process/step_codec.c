@@ -26,8 +26,8 @@ static bool sensible(const struct step_change *change, const struct step_bounds 
     bool known = change->kind >= STEP_CHUNK && change->kind <= STEP_LEAVE;
     bool pages_fit = change->page_count <= bounds->request_pages_max &&
                      change->page_first <= bounds->request_pages_max - change->page_count;
-    bool tokens_fit = change->start <= bounds->request_tokens_max &&
-                      change->tokens <= bounds->request_tokens_max - change->start;
+    bool tokens_fit =
+        change->start <= bounds->request_tokens_max && change->tokens <= bounds->request_tokens_max - change->start;
     return known && zero == 0 && change->group < bounds->groups && change->sequence < bounds->sequences && pages_fit &&
            tokens_fit;
 }

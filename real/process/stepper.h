@@ -1,5 +1,5 @@
-/* What runs the steps of an instance, as the loop sees it: its executors, or something simpler in a test. One launch at a
- * time; when it is over, fd is readable once and `outcome` says what happened.
+/* What runs the steps of an instance, as the loop sees it: its executors, or something simpler in a test. One launch at
+ * a time; when it is over, fd is readable once and `outcome` says what happened.
  */
 #ifndef TANDEM_REAL_PROCESS_STEPPER_H
 #define TANDEM_REAL_PROCESS_STEPPER_H
@@ -8,9 +8,9 @@
 
 struct steps_outcome {
     uint32_t ticket;
-    uint32_t steps; /* completed */
-    int64_t start_ns; /* CLOCK_MONOTONIC */
-    const int64_t *end_ns; /* of each step */
+    uint32_t steps;                    /* completed */
+    int64_t start_ns;                  /* CLOCK_MONOTONIC */
+    const int64_t *end_ns;             /* of each step */
     const struct device_token *tokens; /* of all steps, in order */
     uint32_t token_count;
     const char *trouble; /* a sentence: the launch failed and nothing more can be launched. Else NULL */

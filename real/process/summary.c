@@ -7,11 +7,12 @@ void instance_end_write(struct frame_writer *writer, const struct instance_end *
 {
     const struct ledger *ledger = &end->ledger;
     const uint64_t numbers[] = {
-        (uint64_t)ledger->busy_ns, ledger->launches, ledger->steps, ledger->prefill_tokens, ledger->decode_tokens,
-        ledger->pages_held_peak, ledger->events, ledger->writes, ledger->writes_failed, ledger->write_bytes,
-        ledger->pieces_verified, ledger->pieces_differ, end->stats.requests_live, end->stats.waiting,
-        end->stats.running, end->stats.transfers, end->stats.quarantined, end->stats.pages_held,
-        end->stats.pages_total, end->quiet, end->writes_late,
+        (uint64_t)ledger->busy_ns, ledger->launches,        ledger->steps,           ledger->prefill_tokens,
+        ledger->decode_tokens,     ledger->pages_held_peak, ledger->events,          ledger->writes,
+        ledger->writes_failed,     ledger->write_bytes,     ledger->pieces_verified, ledger->pieces_differ,
+        end->stats.requests_live,  end->stats.waiting,      end->stats.running,      end->stats.transfers,
+        end->stats.quarantined,    end->stats.pages_held,   end->stats.pages_total,  end->quiet,
+        end->writes_late,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         write_u64(writer, numbers[i]);
@@ -33,9 +34,10 @@ bool instance_end_read(const struct frame *frame, struct instance_end *end)
     memset(end, 0, sizeof *end);
     struct ledger *ledger = &end->ledger;
     ledger->busy_ns = (int64_t)read_u64(&reader);
-    uint64_t *counts[] = {&ledger->launches, &ledger->steps, &ledger->prefill_tokens, &ledger->decode_tokens,
-                          &ledger->pages_held_peak, &ledger->events, &ledger->writes, &ledger->writes_failed,
-                          &ledger->write_bytes, &ledger->pieces_verified, &ledger->pieces_differ};
+    uint64_t *counts[] = {&ledger->launches,        &ledger->steps,           &ledger->prefill_tokens,
+                          &ledger->decode_tokens,   &ledger->pages_held_peak, &ledger->events,
+                          &ledger->writes,          &ledger->writes_failed,   &ledger->write_bytes,
+                          &ledger->pieces_verified, &ledger->pieces_differ};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         *counts[i] = read_u64(&reader);
     uint32_t *stats[] = {&end->stats.requests_live, &end->stats.waiting, &end->stats.running, &end->stats.transfers,

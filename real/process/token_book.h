@@ -1,5 +1,5 @@
-/* The tokens of a run, by request and position, as the executors report them: for --tokens. A request that ran twice must have
- * produced the same tokens twice.
+/* The tokens of a run, by request and position, as the executors report them: for --tokens. A request that ran twice
+ * must have produced the same tokens twice.
  */
 #ifndef TANDEM_REAL_PROCESS_TOKEN_BOOK_H
 #define TANDEM_REAL_PROCESS_TOKEN_BOOK_H

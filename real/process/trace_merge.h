@@ -1,7 +1,8 @@
 /* Trace records of all nodes, put back in the order of their times.
  *
- * Records arrive by node, each node's in order of time and with a promise: nothing earlier than this will come. A record is
- * passed on when no node can send an earlier one; equal times go by node. A node that is gone promises everything.
+ * Records arrive by node, each node's in order of time and with a promise: nothing earlier than this will come. A
+ * record is passed on when no node can send an earlier one; equal times go by node. A node that is gone promises
+ * everything.
  */
 #ifndef TANDEM_REAL_PROCESS_TRACE_MERGE_H
 #define TANDEM_REAL_PROCESS_TRACE_MERGE_H

@@ -24,8 +24,8 @@ struct piece {
 /* An immediate that is expected. */
 struct transfer {
     uint32_t immediate;
-    uint64_t expected; /* 0: unused */
-    uint64_t landed;   /* the count that was reached; 0: not yet */
+    uint64_t expected;  /* 0: unused */
+    uint64_t landed;    /* the count that was reached; 0: not yet */
     uint64_t described; /* writes whose digest has come */
     struct piece *pieces;
     uint32_t piece_count;
@@ -210,8 +210,7 @@ void verifier_expected(struct verifier *verifier, uint32_t immediate, uint64_t c
     if (transfer == NULL) {
         if (verifier->transfer_count == verifier->transfer_room) {
             verifier->transfer_room = verifier->transfer_room == 0 ? 64 : verifier->transfer_room * 2;
-            verifier->transfers =
-                realloc(verifier->transfers, verifier->transfer_room * sizeof *verifier->transfers);
+            verifier->transfers = realloc(verifier->transfers, verifier->transfer_room * sizeof *verifier->transfers);
             CHECK(verifier->transfers != NULL);
         }
         transfer = &verifier->transfers[verifier->transfer_count++];
@@ -233,7 +232,8 @@ static bool sensible(const struct verifier *verifier, const struct piece *piece)
         return false;
     if (piece->plane == PLANE_TAIL)
         return piece->rank < p->data && piece->page < memory->tail_slots && piece->length <= memory->tail_bytes;
-    if (piece->rank >= verifier->config.ranks || piece->plane >= memory->geometry.planes || piece->page >= memory->pages)
+    if (piece->rank >= verifier->config.ranks || piece->plane >= memory->geometry.planes ||
+        piece->page >= memory->pages)
         return false;
     uint32_t stage = kv_memory_stage(memory, piece->rank);
     uint64_t page_bytes = kv_page_plane_bytes(&memory->geometry);

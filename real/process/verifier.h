@@ -1,8 +1,10 @@
-/* --verify: a digest of every piece of a transferred prompt, taken at the sender when its write has completed and its source
- * pages are still held, and compared at the receiver before the node learns that the bytes are here and may change them.
+/* --verify: a digest of every piece of a transferred prompt, taken at the sender when its write has completed and its
+ * source pages are still held, and compared at the receiver before the node learns that the bytes are here and may
+ * change them.
  *
- * A piece is what one write carries: one run of one unit, layer and plane, so that it works for every pair of shardings; a
- * tail is one piece. Digests travel over the control plane; an immediate whose count is reached waits for them.
+ * A piece is what one write carries: one run of one unit, layer and plane, so that it works for every pair of
+ * shardings; a tail is one piece. Digests travel over the control plane; an immediate whose count is reached waits for
+ * them.
  */
 #ifndef TANDEM_REAL_PROCESS_VERIFIER_H
 #define TANDEM_REAL_PROCESS_VERIFIER_H
@@ -19,7 +21,7 @@ struct verifier_config {
     void *const *memories; /* of the ranks, as this process maps them */
     void *self;
     void (*send)(void *self, uint32_t node, const void *body, size_t length); /* a FRAME_DIGESTS */
-    void (*complete)(void *self, uint32_t immediate, uint64_t count);         /* an immediate that was held may be told */
+    void (*complete)(void *self, uint32_t immediate, uint64_t count); /* an immediate that was held may be told */
 };
 
 struct verifier *verifier_make(const struct verifier_config *config);

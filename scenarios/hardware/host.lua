@@ -3,7 +3,7 @@
 return machine {
   name = "host",
   gpu = "A100",                  -- selects efficiencies; a calibrated profile does not need them
-  gpus = 64,                     -- executors a machine
+  gpus = 8,                      -- executors a machine
   memory = MiB(96),              -- an executor's share: weights, activations and KV of a tiny model
   memory_bandwidth = GB_s(8),    -- one core's, assumed
   bf16 = TFLOPS(0.01),           -- one core's f32, assumed
@@ -20,6 +20,6 @@ return machine {
   watcher = us(50),              -- assumed: the fabric thread naps
   poll = us(50),                 -- assumed
   message = us(100),             -- assumed: two wake-ups
-  price = usd_per_hour(0),
-  price_basis = "none",
+  price = usd_per_hour(0.01),
+  price_basis = "nominal: a core of a machine that is there anyway",
 }

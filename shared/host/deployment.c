@@ -297,7 +297,6 @@ static void make_peers(struct deployment *deployment)
                 .role = config->role,
                 .group_count = config->group_count,
                 .pages_per_group = config->pages_per_group,
-                .token_budget = config->scheduler.token_budget,
                 .geometry = config->geometry,
             };
         }

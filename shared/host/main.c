@@ -30,9 +30,10 @@ static const struct command command_run = {
     .operands_min = 1,
     .operands_max = 1,
     .summary = "run the scenario, or its sweep, and store the result",
-    .description = "A scenario with `vary` is run once per combination of its values. A simulated run that is stored\n"
-                   "already is run again as a check: it must come out the same. With --backend real every instance is a\n"
-                   "process and every rank another; under mpirun or srun the processes are theirs.",
+    .description =
+        "A scenario with `vary` is run once per combination of its values. A simulated run that is stored\n"
+        "already is run again as a check: it must come out the same. With --backend real every instance is a\n"
+        "process and every rank another; under mpirun or srun the processes are theirs.",
     .options = run_options,
     .run = run,
 };

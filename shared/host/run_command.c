@@ -79,8 +79,8 @@ uint32_t run_params(const struct scenario_override *sets, size_t count, struct r
 /* ---- The answer -------------------------------------------------------------------------------------------------- */
 
 int run_tell(struct results *store, int64_t run, struct scenario *scenario, const struct scenario_override *overrides,
-             size_t override_count, const struct command_context *command, const struct output *output,
-             json_t *answers, struct user_error *error)
+             size_t override_count, const struct command_context *command, const struct output *output, json_t *answers,
+             struct user_error *error)
 {
     struct run_report report;
     if (!results_run_read(store, run, &report, error))

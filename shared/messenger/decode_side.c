@@ -22,7 +22,6 @@ void decode_side_make(struct decode_side *side, struct arena *arena, struct inst
     side->handoffs = arena_take(arena, handoffs, sizeof *side->handoffs);
     side->unused_handoffs = arena_take(arena, handoffs, sizeof *side->unused_handoffs);
     side->buffer = arena_take(arena, MESSAGE_BYTES_MAX, 1);
-    side->page_buffer = arena_take(arena, instance->pages_max, sizeof *side->page_buffer);
     if (arena->memory == NULL)
         return;
     side->unused_handoff_count = handoffs;

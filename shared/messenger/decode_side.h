@@ -33,7 +33,6 @@ struct decode_side {
     uint32_t next_epoch;
     bool timer_armed;
     unsigned char *buffer; /* for outgoing messages */
-    uint32_t *page_buffer;
     uint64_t late; /* messages and immediates of epochs that have ended */
 };
 

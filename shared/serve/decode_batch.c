@@ -155,7 +155,6 @@ static uint32_t preempt_youngest(struct instance *instance, uint32_t g)
         sequence_list_remove(&instance->groups[g].ready, instance->sequences, slot);
     else
         decode_leave(instance, slot);
-    instance->preemptions++;
     return slot;
 }
 

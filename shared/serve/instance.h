@@ -64,7 +64,6 @@ struct instance {
     uint32_t newest_number; /* of the front's requests */
     uint32_t transfers;
     uint32_t quarantined;
-    uint64_t preemptions;
 };
 
 /* Lays the instance out in the arena (measuring or real). `peer_page_tokens` is the smallest page among the peers that

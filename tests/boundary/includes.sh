@@ -17,7 +17,7 @@ BEGIN {
         "dirent|fcntl|fnmatch|ftw|glob|langinfo|libgen|poll|pthread|sched|semaphore|strings|termios|unistd|" \
         "sys/(file|ioctl|mman|resource|select|socket|stat|time|types|un|utsname|wait))[.]h$"
     store = "^(lua|lauxlib|lualib|sqlite3|jansson|archive|archive_entry|libsmartcols/libsmartcols|libsmartcols)[.]h$"
-    fabric = "^(rdma/.*|cuda.*|hwloc.*|pmix.*|jansson|linux/(futex|membarrier)|" \
+    fabric = "^(rdma/.*|cuda.*|cublas_v2|dlfcn|hwloc.*|pmix.*|jansson|linux/(futex|membarrier)|" \
         "sys/(epoll|eventfd|timerfd|pidfd|syscall|prctl|signalfd|socket)|" \
         "netinet/(in|tcp)|arpa/inet|netdb|sched)[.]h$"
 

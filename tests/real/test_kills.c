@@ -1,9 +1,10 @@
-/* Kill -9 an instance, or one of its executors, at a random point of a run; or stop it, as a machine that hangs would. The
- * others finish; requests that were lost fail with a reason or run again elsewhere, and what they produce is right; nobody
- * who lived holds anything at the end (the launcher judges that); no process and no shared memory is left; the database is
- * sound.
+/* Kill -9 an instance, or one of its executors, at a random point of a run; or stop it, as a machine that hangs would.
+ * The others finish; requests that were lost fail with a reason or run again elsewhere, and what they produce is right;
+ * nobody who lived holds anything at the end (the launcher judges that); no process and no shared memory is left; the
+ * database is sound.
  *
- * A few in the tests; TANDEM_KILLS=N makes N of them (scripts/kills). Each prints its seed; TANDEM_KILL_SEED=S starts there.
+ * A few in the tests; TANDEM_KILLS=N makes N of them (scripts/kills). Each prints its seed; TANDEM_KILL_SEED=S starts
+ * there.
  */
 #define _GNU_SOURCE
 #include "base/rng.h"
@@ -25,10 +26,10 @@
 #define REQUESTS 40
 #define SPAN_MS 2200 /* from the first arrivals: the load takes two seconds, and on a slow machine longer */
 
-static const char *const options_shm[] = {"--provider=shm", "--set=load.requests=40", "--set=expect=nil",
-                                          "--heartbeats=8", "--limit=180", NULL};
-static const char *const options_tcp[] = {"--provider=tcp", "--set=load.requests=40", "--set=expect=nil",
-                                          "--heartbeats=8", "--limit=180", NULL};
+static const char *const options_shm[] = {
+    "--provider=shm", "--set=load.requests=40", "--set=expect=nil", "--heartbeats=8", "--limit=180", NULL};
+static const char *const options_tcp[] = {
+    "--provider=tcp", "--set=load.requests=40", "--set=expect=nil", "--heartbeats=8", "--limit=180", NULL};
 
 static int64_t number(const char *name, int64_t otherwise)
 {
@@ -79,7 +80,8 @@ static void kills(void **state)
         kill_one(first + i, SIGKILL);
 }
 
-/* Before the run has begun it cannot go on without one: then it says so, leaves nothing, and is as if it had never been. */
+/* Before the run has begun it cannot go on without one: then it says so, leaves nothing, and is as if it had never
+ * been. */
 static void killed_before_the_start(void **state)
 {
     (void)state;

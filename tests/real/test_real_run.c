@@ -1,5 +1,5 @@
-/* Whole real runs on this machine: processes, a real transformer, KV over libfabric; and every token is the one that a single
- * process computes.
+/* Whole real runs on this machine: processes, a real transformer, KV over libfabric; and every token is the one that a
+ * single process computes.
  */
 #define _GNU_SOURCE
 #include "real/process/commands.h"
@@ -44,7 +44,7 @@ static void run_and_compare(const char *scenario, const char *const *options, ui
 static void gqa_over_shm(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--provider=shm", "--verify", "--set=load.requests=24",
+    static const char *const options[] = {"--provider=shm",   "--verify",    "--set=load.requests=24",
                                           "--set=expect=nil", "--limit=120", NULL};
     run_and_compare(GQA, options, 4, 24);
 }
@@ -52,7 +52,7 @@ static void gqa_over_shm(void **state)
 static void gqa_over_tcp_on_two_nics(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--provider=tcp", "--nics=2", "--verify", "--set=load.requests=16",
+    static const char *const options[] = {"--provider=tcp",   "--nics=2",    "--verify", "--set=load.requests=16",
                                           "--set=expect=nil", "--limit=120", NULL};
     run_and_compare(GQA, options, 4, 16);
 }
@@ -60,8 +60,8 @@ static void gqa_over_tcp_on_two_nics(void **state)
 static void mla_to_attention_groups(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--provider=tcp", "--verify", "--set=load.requests=16", "--set=expect=nil",
-                                          "--limit=120", NULL};
+    static const char *const options[] = {"--provider=tcp",   "--verify",    "--set=load.requests=16",
+                                          "--set=expect=nil", "--limit=120", NULL};
     run_and_compare(MLA, options, 2, 16);
 }
 
@@ -95,14 +95,18 @@ static void closed_loop(void **state)
     run_and_compare(GQA, options, 2, 12);
 }
 
-/* Clients go away at any moment: every request ends, one way or the other, and every instance holds nothing at the end (the
- * launcher judges that). */
+/* Clients go away at any moment: every request ends, one way or the other, and every instance holds nothing at the end
+ * (the launcher judges that). */
 static void clients_go_away(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--provider=shm", "--set=load.requests=30",
-                                          "--set=load.abort_share=percent(60)", "--set=load.abort_within=ms(1500)",
-                                          "--set=expect=nil", "--limit=120", NULL};
+    static const char *const options[] = {"--provider=shm",
+                                          "--set=load.requests=30",
+                                          "--set=load.abort_share=percent(60)",
+                                          "--set=load.abort_within=ms(1500)",
+                                          "--set=expect=nil",
+                                          "--limit=120",
+                                          NULL};
     struct real_run run;
     struct run_report report;
     real_run_start(&run, GQA, options);

@@ -49,9 +49,10 @@ struct device_instance {
 static void rank_step(struct rank *rank)
 {
     struct device_instance *instance = rank->instance;
-    device_host.change(rank->device, instance->changes, instance->change_count);
-    rank->done = device_host.step(rank->device, instance->steps * instance->config.architecture->layers,
-                                  instance->prefill_tokens, rank->tokens, &rank->token_count);
+    const struct device_ops *ops = instance->config.ops;
+    ops->change(rank->device, instance->changes, instance->change_count);
+    rank->done = ops->step(rank->device, instance->steps * instance->config.architecture->layers,
+                           instance->prefill_tokens, rank->tokens, &rank->token_count);
 }
 
 static void *rank_main(void *context)
@@ -94,7 +95,7 @@ static void rank_make(struct device_instance *instance, uint32_t index)
             collective_join(instance->shared, index, instance->rank_count, COLLECTIVE_FLOATS, &instance->abandon);
     device.collective = rank->collective;
     char error[200] = "";
-    rank->device = device_host.make(&device, error, sizeof error);
+    rank->device = instance->config.ops->make(&device, error, sizeof error);
     if (rank->device == NULL)
         fail_msg("device: %s", error);
 }
@@ -104,6 +105,8 @@ struct device_instance *device_instance_make(const struct device_instance_config
     struct device_instance *instance = calloc(1, sizeof *instance);
     assert_non_null(instance);
     instance->config = *config;
+    if (config->ops == NULL)
+        instance->config.ops = &device_host;
     instance->memory.pages = config->pages;
     instance->memory.tail_slots = TAIL_SLOTS;
     instance->memory.tail_bytes = config->architecture->tail_bytes;
@@ -139,7 +142,7 @@ void device_instance_free(struct device_instance *instance)
         pthread_barrier_destroy(&instance->end);
     }
     for (uint32_t i = 0; i < instance->rank_count; i++) {
-        device_host.free(instance->ranks[i].device);
+        instance->config.ops->free(instance->ranks[i].device);
         collective_leave(instance->ranks[i].collective);
         free(instance->ranks[i].kv);
         free(instance->ranks[i].tokens);
@@ -207,19 +210,19 @@ void device_instance_given(struct device_instance *instance, uint32_t sequence, 
                            uint32_t count)
 {
     for (uint32_t i = 0; i < instance->rank_count; i++)
-        device_host.given(instance->ranks[i].device, sequence, first, tokens, count);
+        instance->config.ops->given(instance->ranks[i].device, sequence, first, tokens, count);
 }
 
 void device_instance_tail_store(struct device_instance *instance, uint32_t sequence, uint32_t slot)
 {
     for (uint32_t i = 0; i < instance->rank_count; i++)
-        device_host.tail_store(instance->ranks[i].device, sequence, slot);
+        instance->config.ops->tail_store(instance->ranks[i].device, sequence, slot);
 }
 
 uint64_t device_instance_digest(struct device_instance *instance, uint32_t rank, uint32_t layer, uint32_t plane,
                                 uint32_t page)
 {
-    return device_host.page_digest(instance->ranks[rank].device, layer, plane, page);
+    return instance->config.ops->page_digest(instance->ranks[rank].device, layer, plane, page);
 }
 
 /* One unit of one layer and plane of a pair. */

@@ -1,5 +1,5 @@
-/* An instance of the host device in this process, its ranks as threads, for tests; and the reference: the same model on
- * one rank, prompts unchunked, nothing transferred.
+/* An instance of the host device, or of another, in this process, its ranks as threads, for tests; and the reference:
+ * the same model on one rank, prompts unchunked, nothing transferred.
  */
 #ifndef TANDEM_TESTS_SUPPORT_DEVICE_INSTANCE_H
 #define TANDEM_TESTS_SUPPORT_DEVICE_INSTANCE_H
@@ -10,6 +10,7 @@
 struct device_instance;
 
 struct device_instance_config {
+    const struct device_ops *ops; /* NULL: the host device */
     const struct architecture *architecture;
     struct parallelism parallelism;
     uint32_t page_tokens;

@@ -430,7 +430,6 @@ static struct peer_config peer_of(const struct small_cluster *cluster, uint32_t 
         .role = config->role,
         .group_count = config->group_count,
         .pages_per_group = config->pages_per_group,
-        .token_budget = config->scheduler.token_budget,
         .geometry = config->geometry,
     };
 }

@@ -1,5 +1,5 @@
-/* Whole real runs for tests: the test program is also the launcher, its instances and their executors, since a real run starts
- * its processes from /proc/self/exe. A test's main() begins with run_real_role().
+/* Whole real runs for tests: the test program is also the launcher, its instances and their executors, since a real run
+ * starts its processes from /proc/self/exe. A test's main() begins with run_real_role().
  */
 #ifndef TANDEM_TESTS_SUPPORT_REAL_RUN_H
 #define TANDEM_TESTS_SUPPORT_REAL_RUN_H
@@ -25,11 +25,12 @@ struct real_run {
  * The scenario's path is relative to the tree. */
 void real_run_start(struct real_run *run, const char *scenario, const char *const *options);
 
-/* Waits until the launcher has `instances` instances that have executors. Fails the test after 60 s, false if it ends first. */
+/* Waits until the launcher has `instances` instances that have executors. Fails the test after 60 s, false if it ends
+ * first. */
 bool real_run_processes(struct real_run *run, uint32_t instances);
 
-/* Waits until requests have arrived: the front's recording grows (the run must have --record-events, which is given). Fails the
- * test after 60 s, false if the run ends first. */
+/* Waits until requests have arrived: the front's recording grows (the run must have --record-events, which is given).
+ * Fails the test after 60 s, false if the run ends first. */
 bool real_run_started(const struct real_run *run);
 
 /* Waits for the end; the exit status, or 128 + the signal. Shows the log when it is not `wanted`. */
@@ -38,11 +39,12 @@ int real_run_wait(struct real_run *run, int wanted);
 /* The newest run of its database. */
 void real_run_read(const struct real_run *run, struct run_report *report);
 
-/* Nothing is left of it: no process that real_run_processes() saw, and nothing of theirs in /dev/shm. Fails the test. */
+/* Nothing is left of it: no process that real_run_processes() saw, and nothing of theirs in /dev/shm. Fails the test.
+ */
 void real_run_left_nothing(const struct real_run *run);
 
-/* Every token it wrote down is the reference's, and every completed request has all of its tokens. Returns how many were
- * compared. `sets` are the --set options it was given. */
+/* Every token it wrote down is the reference's, and every completed request has all of its tokens. Returns how many
+ * were compared. `sets` are the --set options it was given. */
 uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario, const char *const *options);
 
 /* Removes its folder. */

@@ -195,7 +195,6 @@ static void introduce(struct town *town, uint32_t node)
             .role = other->role,
             .group_count = other->group_count,
             .pages_per_group = other->pages_per_group,
-            .token_budget = other->scheduler.token_budget,
             .geometry = other->geometry,
         };
     }

@@ -283,6 +283,7 @@ static void test_a_duplicated_failure_uses_up_no_attempt(void **state)
     assert_calls(&front, "trace late r7 1 4\n"
                          "trace late r7 3 6\n"
                          "trace late r7 0 7\n");
+    assert_int_equal(node_stats(front.node).messages_late, 8);
     assert_live(1);
 }
 
@@ -559,6 +560,7 @@ static void test_messages_that_make_no_sense_change_nothing(void **state)
     for (uint16_t kind = MESSAGE_REQUEST; kind <= MESSAGE_HELLO; kind++)
         lone_about(&front, 1, kind, 7, 0, 0); /* a prefiller does not speak for a decoder */
     lone_event(&front, &(struct event){.kind = EVENT_MESSAGE, .id = 2, .count = 3, .data = "abc"});
+    assert_int_equal(node_stats(front.node).messages_malformed, 1);
     assert_calls(&front, "");
     assert_live(1);
 }

@@ -420,6 +420,7 @@ static void test_messages_that_make_no_sense_change_nothing(void **state)
     lone_message(&mixed, DECODER, &message, NULL, NULL); /* only the front asks */
     abort_request(7);
     assert_calls(&mixed, "");
+    assert_int_equal(stats().messages_malformed, MESSAGE_HELLO - 2 + 1);
     assert_lone_empty(&mixed);
 }
 

@@ -57,16 +57,4 @@ KERNEL void kernel_page_store(const struct kernel_pages *p, uint8_t *at, uint32_
         at[element] = kernel_fp8(value);
 }
 
-/* One step of the digest of a page plane: position-dependent, so that the words may be folded in any order and
- * summed. */
-KERNEL uint64_t kernel_digest_word(uint64_t index, uint32_t word)
-{
-    uint64_t x = (index + 1) * 0x9e3779b97f4a7c15ull ^ word;
-    x ^= x >> 30;
-    x *= 0xbf58476d1ce4e5b9ull;
-    x ^= x >> 27;
-    x *= 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
 #endif

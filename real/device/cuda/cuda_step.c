@@ -1,0 +1,120 @@
+/* One step of the CUDA device: upload what changed, run or replay, read the tokens. */
+#include "real/device/cuda/cuda_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void upload(struct device *device, const struct cuda_step *step, uint64_t counter_base)
+{
+    *device->counter_base_host = counter_base;
+    cuda_note(device, cudaMemcpyAsync(device->buffers.counter_base, device->counter_base_host, sizeof counter_base,
+                                      cudaMemcpyHostToDevice, device->stream));
+    if (device->rows_stale || !step->graph)
+        cuda_note(device, cudaMemcpyAsync(device->arrays.token, device->host.token, device->array_bytes,
+                                          cudaMemcpyHostToDevice, device->stream));
+    for (uint32_t i = 0; i < device->config.sequences_max && device->table_stale; i++) {
+        struct cuda_sequence *s = &device->sequences[i];
+        size_t first = (size_t)i * device->pages_max;
+        if (!s->pages_stale)
+            continue;
+        s->pages_stale = false;
+        cuda_note(device,
+                  cudaMemcpyAsync(device->page_table + first, device->page_table_host + first,
+                                  s->page_count * sizeof *device->page_table, cudaMemcpyHostToDevice, device->stream));
+    }
+    device->table_stale = false;
+}
+
+/* Captures the step for its bucket. On failure steps of decode run without a graph from now on. */
+static bool capture(struct device *device, const struct cuda_step *step, uint32_t bucket)
+{
+    cudaGraph_t graph = NULL;
+    cudaError_t status = cudaStreamBeginCapture(device->stream, cudaStreamCaptureModeThreadLocal);
+    if (status == cudaSuccess) {
+        cuda_forward(device, step);
+        status = cudaStreamEndCapture(device->stream, &graph);
+    }
+    if (status == cudaSuccess && device->failure == cudaSuccess && device->blas_failure == CUBLAS_STATUS_SUCCESS)
+        status = cudaGraphInstantiate(&device->graphs[bucket], graph, 0);
+    else if (status == cudaSuccess)
+        status = cudaErrorStreamCaptureInvalidated;
+    if (graph != NULL)
+        cudaGraphDestroy(graph);
+    if (status == cudaSuccess)
+        return true;
+    /* What was noted belongs to the capture, and nothing has run yet. */
+    (void)cudaGetLastError();
+    device->failure = cudaSuccess;
+    device->blas_failure = CUBLAS_STATUS_SUCCESS;
+    device->graphs[bucket] = NULL;
+    device->graphs_refused = true;
+    return false;
+}
+
+static void run(struct device *device, const struct cuda_step *step)
+{
+    uint32_t bucket = step->graph ? cuda_bucket(step->rows) : 0;
+    bool graph = step->graph && !device->graphs_refused;
+    if (graph && device->graphs[bucket] == NULL)
+        graph = capture(device, step, bucket);
+    if (!graph) {
+        cuda_forward(device, step);
+        return;
+    }
+    cuda_note(device, cudaGraphLaunch(device->graphs[bucket], device->stream));
+    device->graph_steps++;
+}
+
+/* Keeps hidden state and logits of each chunk's last token until it is asked for. */
+static void keep_tails(struct device *device)
+{
+    const struct architecture *a = &device->architecture;
+    size_t floats = (size_t)a->hidden + a->vocab;
+    for (uint32_t c = 0; c < device->chunk_count && device->tails != NULL && device->shape.t == 0; c++) {
+        size_t sample = device->decoding_count + c;
+        float *to = device->tails + device->chunks[c].sequence * floats;
+        cuda_note(device, cudaMemcpyAsync(to, device->buffers.hidden + sample * a->hidden, a->hidden * sizeof *to,
+                                          cudaMemcpyDeviceToDevice, device->stream));
+        cuda_note(device, cudaMemcpyAsync(to + a->hidden, device->buffers.logits + sample * a->vocab,
+                                          a->vocab * sizeof *to, cudaMemcpyDeviceToDevice, device->stream));
+    }
+}
+
+static bool healthy(const struct device *device)
+{
+    if (device->failure != cudaSuccess)
+        fprintf(stderr, "rank %u: a step fails on the GPU: %s\n", device->config.rank,
+                cudaGetErrorString(device->failure));
+    if (device->blas_failure != CUBLAS_STATUS_SUCCESS)
+        fprintf(stderr, "rank %u: a step fails in cuBLAS: %s\n", device->config.rank,
+                device->library.status_string(device->blas_failure));
+    return device->failure == cudaSuccess && device->blas_failure == CUBLAS_STATUS_SUCCESS && !device->abandoned;
+}
+
+bool cuda_step_run(struct device *device, uint64_t counter_base, bool prefill_tokens, struct device_token *tokens,
+                   uint32_t *token_count)
+{
+    *token_count = 0;
+    if (!healthy(device))
+        return false;
+    cuda_note(device, cudaSetDevice(device->ordinal)); /* the caller's thread may be new */
+    struct cuda_step step = cuda_batch_build(device, prefill_tokens || device->config.memory.tail_bytes > 0);
+    if (step.rows == 0) {
+        if (device->counter != NULL)
+            atomic_store_explicit(device->config.layer_counter, counter_base + device->architecture.layers,
+                                  memory_order_release);
+        return true;
+    }
+    upload(device, &step, counter_base);
+    run(device, &step);
+    keep_tails(device);
+    if (step.samples > 0)
+        cuda_note(device,
+                  cudaMemcpyAsync(device->sampled_host, device->buffers.sampled,
+                                  step.samples * sizeof *device->sampled_host, cudaMemcpyDeviceToHost, device->stream));
+    cuda_note(device, cudaStreamSynchronize(device->stream));
+    if (!healthy(device))
+        return false;
+    *token_count = cuda_batch_done(device, prefill_tokens, tokens);
+    return true;
+}
