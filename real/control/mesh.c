@@ -450,8 +450,8 @@ void mesh_turn(struct mesh *mesh, int64_t now_ns)
 void mesh_tick(struct mesh *mesh, int64_t now_ns)
 {
     bool first = mesh->tick_ns == 0;
-    /* A process that was itself held up must not take its own silence for that of its peers: a late tick only listens.
-     */
+    /* A process that was itself held up must not take its own silence for that of its peers: a late tick only
+     * listens. */
     bool late = !first && now_ns - mesh->tick_ns > 2 * mesh->config.heartbeat_ns;
     mesh->tick_ns = now_ns;
     for (uint32_t i = 0; i < mesh->config.node_count; i++) {

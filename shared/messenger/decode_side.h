@@ -33,7 +33,7 @@ struct decode_side {
     uint32_t next_epoch;
     bool timer_armed;
     unsigned char *buffer; /* for outgoing messages */
-    uint64_t late; /* messages and immediates of epochs that have ended */
+    uint64_t late;         /* messages and immediates of epochs that have ended */
 };
 
 void decode_side_make(struct decode_side *side, struct arena *arena, struct instance *instance);

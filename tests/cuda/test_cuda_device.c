@@ -91,8 +91,8 @@ static void host_tail(const struct architecture *architecture, uint32_t request,
         .tokens_max = PAGES * 4,
         .weight_seed = WEIGHT_SEED,
     });
-    /* Tokens are given after the change that names the sequence: so the prompt is one step, and what follows another.
-     */
+    /* Tokens are given after the change that names the sequence: so the prompt is one step, and what follows
+     * another. */
     struct step_change change = {.kind = STEP_CHUNK,
                                  .tokens = prompts[request],
                                  .page_count = PAGES,

@@ -46,8 +46,8 @@ static bool prefill(struct run *run)
     return true;
 }
 
-/* On the host the history is a prompt and given tokens, all in one chunk; returns how far the token's logit is behind.
- */
+/* On the host the history is a prompt and given tokens, all in one chunk; returns how far the token's logit is
+ * behind. */
 static float behind(struct run *host, uint32_t sequence, const uint32_t *produced, uint32_t count)
 {
     float tail[TAIL_FLOATS];

@@ -1,5 +1,5 @@
-/* Staging between device memory and pinned host memory: bytes and speed, by piece size and number of batches under way.
- */
+/* Staging between device memory and pinned host memory: bytes and speed, by piece size and number of batches under
+ * way. */
 #include "gpu/gpu_check.h"
 #include "real/device/cuda/cuda_staging.h"
 

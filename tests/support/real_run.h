@@ -39,8 +39,8 @@ int real_run_wait(struct real_run *run, int wanted);
 /* The newest run of its database. */
 void real_run_read(const struct real_run *run, struct run_report *report);
 
-/* Nothing is left of it: no process that real_run_processes() saw, and nothing of theirs in /dev/shm. Fails the test.
- */
+/* Nothing is left of it: no process that real_run_processes() saw, and nothing of theirs in /dev/shm. Fails the
+ * test. */
 void real_run_left_nothing(const struct real_run *run);
 
 /* Every token it wrote down is the reference's, and every completed request has all of its tokens. Returns how many

@@ -19,8 +19,8 @@
 /* Blocks of attention that fill the GPU several times over: contexts are split until a step has about as many. */
 #define CUDA_ATTENTION_BLOCKS 528u
 
-/* Slots of an expert, on average, up to which its product is the kernel that reads sizes on the device; above, cuBLAS.
- */
+/* Slots of an expert, on average, up to which its product is the kernel that reads sizes on the device; above,
+ * cuBLAS. */
 #define CUDA_EXPERT_SLOTS_FEW 16u
 
 /* What this rank holds. */

@@ -39,8 +39,8 @@ void cuda_staging_free(struct cuda_staging *staging);
 /* The pinned buffer, host_bytes long, for the NIC to register. */
 void *cuda_staging_host(const struct cuda_staging *staging);
 
-/* Starts a batch; false when as many as allowed are under way: poll first. Batches are done in the order of submission.
- */
+/* Starts a batch; false when as many as allowed are under way: poll first. Batches are done in the order of
+ * submission. */
 bool cuda_staging_submit(struct cuda_staging *staging, enum cuda_staging_direction direction,
                          const struct cuda_staging_piece *pieces, uint32_t count);
 

@@ -52,8 +52,8 @@ static inline float model_weight_scale(uint32_t inputs, float gain)
 
 #define MODEL_ROPE_BASE 10000.0
 
-/* Cosine and sine of each position and pair: table[(position * dim / 2 + pair) * 2 + {0, 1}]. In double, rounded once.
- */
+/* Cosine and sine of each position and pair: table[(position * dim / 2 + pair) * 2 + {0, 1}]. In double, rounded
+ * once. */
 static inline void model_rope_table(float *table, uint32_t positions, uint32_t dim)
 {
     for (uint32_t pair = 0; pair < dim / 2; pair++) {
