@@ -1,5 +1,8 @@
 /* The binary `tandem`: both runtimes behind one command line. */
 #include "host/command.h"
+#ifdef TANDEM_REAL
+#include "real/commands.h"
+#endif
 #include "sim/commands.h"
 
 const struct command *const commands[] = {
@@ -8,6 +11,9 @@ const struct command *const commands[] = {
     &command_explain,
     &command_compare,
     &command_bench,
+#ifdef TANDEM_REAL
+    &command_bench_fabric,
+#endif
     NULL,
 };
 
