@@ -57,8 +57,8 @@ static int bench_fabric_run(const struct command_context *command, const struct 
     const char *address = argument_text(arguments, "address");
     if (window < 1 || window > 1024 || turns < 1 || turns > TURNS_MOST || milliseconds < 1 ||
         milliseconds > MILLISECONDS_MOST) {
-        user_error_set(error, NULL, 0, NULL, "--window is 1 to 1024, --turns 1 to %d, --milliseconds 1 to %d", TURNS_MOST,
-                       MILLISECONDS_MOST);
+        user_error_set(error, NULL, 0, NULL, "--window is 1 to 1024, --turns 1 to %d, --milliseconds 1 to %d",
+                       TURNS_MOST, MILLISECONDS_MOST);
         return EXIT_USER;
     }
     struct fabric_bench_config config = {
@@ -87,9 +87,10 @@ const struct command command_bench_fabric = {
     .operands_min = 0,
     .operands_max = 0,
     .summary = "measure the transfer engine beside a bare libfabric loop",
-    .description = "Pages of several sizes between two processes, over loopback unless an address is given. Engine and bare\n"
-                   "loop take turns with the same flags and window; each figure is the median of its turns. Single writes\n"
-                   "one at a time give the times to post, to the completion and to the counted immediate at the target.",
+    .description =
+        "Pages of several sizes between two processes, over loopback unless an address is given. Engine and bare\n"
+        "loop take turns with the same flags and window; each figure is the median of its turns. Single writes\n"
+        "one at a time give the times to post, to the completion and to the counted immediate at the target.",
     .options = bench_fabric_options,
     .run = bench_fabric_run,
 };

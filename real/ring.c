@@ -1,7 +1,8 @@
 /* See ring.h.
  *
- * head and tail run freely modulo 2^32, so that a full ring and an empty one differ without a spare record. Each index is
- * written by one side alone: its release store publishes the record (or the free place) to the other side's acquire load.
+ * head and tail run freely modulo 2^32, so that a full ring and an empty one differ without a spare record. Each index
+ * is written by one side alone: its release store publishes the record (or the free place) to the other side's acquire
+ * load.
  */
 #include "real/ring.h"
 

@@ -1,5 +1,5 @@
-/* A bounded ring of fixed-size records between two threads or two processes: one producer, one consumer, no lock, no system
- * call. Lives in memory that both map.
+/* A bounded ring of fixed-size records between two threads or two processes: one producer, one consumer, no lock, no
+ * system call. Lives in memory that both map.
  */
 #ifndef TANDEM_REAL_RING_H
 #define TANDEM_REAL_RING_H

@@ -1,5 +1,5 @@
-/* The yardstick of the transfer engine: remote writes with libfabric and nothing else, a window of equal writes round and round
- * a region, with the same flags as the engine's (data, delivery-complete).
+/* The yardstick of the transfer engine: remote writes with libfabric and nothing else, a window of equal writes round
+ * and round a region, with the same flags as the engine's (data, delivery-complete).
  */
 #ifndef TANDEM_REAL_FABRIC_BARE_LOOP_H
 #define TANDEM_REAL_FABRIC_BARE_LOOP_H
@@ -25,8 +25,8 @@ void bare_loop_free(struct bare_loop *loop);
 /* Polls until *stop; as the target. */
 void bare_loop_serve(struct bare_loop *loop, const _Atomic uint32_t *stop);
 
-/* Keeps `window` writes of `bytes` bytes in flight for `duration_ns` and waits for all. Returns how many completed, over
- * *took_ns; 0 after an error. */
+/* Keeps `window` writes of `bytes` bytes in flight for `duration_ns` and waits for all. Returns how many completed,
+ * over *took_ns; 0 after an error. */
 uint64_t bare_loop_write(struct bare_loop *loop, const struct bare_address *target, uint32_t window, size_t bytes,
                          int64_t duration_ns, int64_t *took_ns);
 

@@ -32,7 +32,7 @@ void card_free(struct card *card)
     memset(card, 0, sizeof *card);
 }
 
-/* ---- Writing --------------------------------------------------------------------------------------------------------- */
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
 static unsigned char *put(unsigned char *at, uint64_t value, unsigned bytes)
 {
@@ -68,7 +68,7 @@ size_t card_write(const struct card *card, const struct kv_memory *memory, void 
     return (size_t)(at - (unsigned char *)bytes);
 }
 
-/* ---- Reading --------------------------------------------------------------------------------------------------------- */
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
 struct reader {
     const unsigned char *at;
@@ -104,8 +104,8 @@ static void take_bytes(struct reader *reader, void *bytes, size_t count)
 }
 
 /* What is wrong with the head, or NULL. */
-static const char *read_head(struct reader *reader, const struct kv_memory *memory, const char *provider, uint32_t *nics,
-                             uint32_t *ranks, char *provider_read)
+static const char *read_head(struct reader *reader, const struct kv_memory *memory, const char *provider,
+                             uint32_t *nics, uint32_t *ranks, char *provider_read)
 {
     if (take(reader, 4) != CARD_MAGIC || reader->bad)
         return "it is not a card";

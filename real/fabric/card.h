@@ -1,5 +1,5 @@
-/* The card: what one peer needs to write into this instance, as bytes. Made for one peer alone, so that revoking what it was
- * given disturbs nobody else.
+/* The card: what one peer needs to write into this instance, as bytes. Made for one peer alone, so that revoking what
+ * it was given disturbs nobody else.
  *
  *     magic u32, version u16, NICs u16, ranks u32, pages u32, tail slots u32, tail bytes u32, geometry hash u64,
  *     provider name (16 bytes, zero-padded)
@@ -7,8 +7,8 @@
  *     per rank: base u64, bytes u64
  *     per NIC and rank: key u64
  *
- * All numbers little-endian. A card may come from anyone: it is taken only whole, with nothing left over, and only when it
- * agrees with what the deployment says of the peer.
+ * All numbers little-endian. A card may come from anyone: it is taken only whole, with nothing left over, and only when
+ * it agrees with what the deployment says of the peer.
  */
 #ifndef TANDEM_REAL_FABRIC_CARD_H
 #define TANDEM_REAL_FABRIC_CARD_H
@@ -45,8 +45,8 @@ void card_free(struct card *card);
 /* Returns the length. `bytes` holds card_bytes_max(). */
 size_t card_write(const struct card *card, const struct kv_memory *memory, void *bytes);
 
-/* Reads a peer's card; `memory` and `provider` are what the deployment says of it. False with a sentence; then *card holds
- * nothing. */
+/* Reads a peer's card; `memory` and `provider` are what the deployment says of it. False with a sentence; then *card
+ * holds nothing. */
 bool card_read(struct card *card, const void *bytes, size_t size, const struct kv_memory *memory, const char *provider,
                char *error, size_t error_size);
 

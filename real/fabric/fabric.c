@@ -29,7 +29,7 @@ static void immediate_arrived(void *owner, uint32_t immediate)
     immediates_count(&fabric->immediates, immediate);
 }
 
-/* ---- Making -------------------------------------------------------------------------------------------------------------- */
+/* ---- Making ------------------------------------------------------------------------------------------------------ */
 
 /* Registers every rank's region for reading, where the provider wants local memory registered. */
 static bool register_sources(struct fabric *fabric, char *error, size_t error_size)
@@ -67,7 +67,8 @@ static bool open_provider(struct fabric *fabric, char *error, size_t error_size)
     if (config->provider != NULL) {
         const struct provider *provider = provider_find(config->provider);
         if (provider == NULL) {
-            snprintf(error, error_size, "fabric: no provider \"%s\"; known: efa, verbs, tcp, net, shm", config->provider);
+            snprintf(error, error_size, "fabric: no provider \"%s\"; known: efa, verbs, tcp, net, shm",
+                     config->provider);
             return false;
         }
         return open_nics(fabric, provider, error, error_size);
@@ -154,7 +155,7 @@ const char *fabric_provider(const struct fabric *fabric)
     return fabric->provider->name;
 }
 
-/* ---- Running ------------------------------------------------------------------------------------------------------------- */
+/* ---- Running ----------------------------------------------------------------------------------------------------- */
 
 void fabric_expect(struct fabric *fabric, uint32_t immediate, uint64_t count)
 {

@@ -1,23 +1,23 @@
 /* The transfer engine of one instance: everything that touches libfabric, owned by one thread.
  *
  * One engine per instance coordinates all of its ranks and NICs. It registers the KV regions of all ranks, exchanges
- * addresses and keys with the engines of peers, posts the gated paged writes that the node asks for, layer by layer as the
- * layer counters pass, counts the immediates that arrive, and reports completions with delivery semantics. The loop thread
- * talks to it through two bounded single-producer rings (real/ring.h): commands in, events out.
+ * addresses and keys with the engines of peers, posts the gated paged writes that the node asks for, layer by layer as
+ * the layer counters pass, counts the immediates that arrive, and reports completions with delivery semantics. The loop
+ * thread talks to it through two bounded single-producer rings (real/ring.h): commands in, events out.
  *
  * Rules: a window of writes per rail is never exceeded; immediates are 32 bits and counted per (generation, slot); a
- * completion of a ticket is reported when every one of its writes has completed at all NICs, by error or not; a peer that is
- * gone fails its writes and is fenced by tearing down what it could reach.
+ * completion of a ticket is reported when every one of its writes has completed at all NICs, by error or not; a peer
+ * that is gone fails its writes and is fenced by tearing down what it could reach.
  *
- * A rail is the endpoint that serves one peer at one NIC (real/fabric/rail.h). Endpoints and keys are made per peer, so a
- * peer is fenced by closing its own, and no other peer needs a new card. The price: an endpoint and a completion queue per
- * peer and NIC, and a registration of each rank's region per peer and NIC (memory is pinned once; a NIC's translation
- * tables hold an entry more).
+ * A rail is the endpoint that serves one peer at one NIC (real/fabric/rail.h). Endpoints and keys are made per peer, so
+ * a peer is fenced by closing its own, and no other peer needs a new card. The price: an endpoint and a completion
+ * queue per peer and NIC, and a registration of each rank's region per peer and NIC (memory is pinned once; a NIC's
+ * translation tables hold an entry more).
  *
  * Which NIC: with at least as many NICs as ranks, rank r's writes go in turn over the NICs [r * nics / ranks,
- * (r + 1) * nics / ranks); with fewer, over NIC r * nics / ranks. NICs are therefore to be named in the order of the ranks
- * they are near to. Rail i writes to the peer's rail i modulo their number. When all NICs of a rank are broken its writes
- * go over any rail that is left.
+ * (r + 1) * nics / ranks); with fewer, over NIC r * nics / ranks. NICs are therefore to be named in the order of the
+ * ranks they are near to. Rail i writes to the peer's rail i modulo their number. When all NICs of a rank are broken
+ * its writes go over any rail that is left.
  *
  * When a rail breaks (a completion in error, a refusal, no progress for stall_ns) it is closed at once: its writes in
  * flight fail, and their tickets with them, which post nothing more and end when their writes on the other rails have
@@ -57,8 +57,8 @@ struct fabric_config {
     const struct fabric_rank *ranks;
     const _Atomic uint64_t *layer_counters; /* one per attention group */
     uint32_t group_count;
-    uint32_t tail_ticks;   /* a gated tail is posted at counter_base + layers + tail_ticks: 1 where the counter ticks once
-                              more when the step's tails are in their slots, 0 where they are there by the last layer */
+    uint32_t tail_ticks; /* a gated tail is posted at counter_base + layers + tail_ticks: 1 where the counter ticks once
+                            more when the step's tails are in their slots, 0 where they are there by the last layer */
     uint32_t handoffs_max; /* slots of immediates */
     uint32_t tickets_max;  /* writes (of the node) in flight */
 };
@@ -69,21 +69,21 @@ void fabric_free(struct fabric *fabric);
 
 const char *fabric_provider(const struct fabric *fabric);
 
-/* What `node` needs to write here: addresses of the rails made for it, keys made for it, bases of all regions, pages, layout
- * hash (real/fabric/card.h). `card` has room for FABRIC_CARD_BYTES_MAX. Returns the length; 0 with a sentence when it cannot be
- * made. The same card until the peer is removed; a new one, with other keys, after that. */
+/* What `node` needs to write here: addresses of the rails made for it, keys made for it, bases of all regions, pages,
+ * layout hash (real/fabric/card.h). `card` has room for FABRIC_CARD_BYTES_MAX. Returns the length; 0 with a sentence
+ * when it cannot be made. The same card until the peer is removed; a new one, with other keys, after that. */
 #define FABRIC_CARD_BYTES_MAX 131072
 size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error, size_t error_size);
 
-/* Learns a peer by the card that it made for this node; before or after making one for it. False with a sentence when the card
- * makes no sense; then nothing has changed. Connecting is left to the first write: a peer that cannot be reached breaks its
- * rails after stall_ns. */
-bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, size_t size, const struct kv_memory *memory,
-                     char *error, size_t error_size);
+/* Learns a peer by the card that it made for this node; before or after making one for it. False with a sentence when
+ * the card makes no sense; then nothing has changed. Connecting is left to the first write: a peer that cannot be
+ * reached breaks its rails after stall_ns. */
+bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, size_t size,
+                     const struct kv_memory *memory, char *error, size_t error_size);
 
-/* The peer is gone: outstanding writes to it fail, and what it was given no longer lets it write here. After the return the
- * peer is fenced: its rails are closed and its keys revoked, so nothing that it has sent or will send changes memory here or
- * is counted, even if it was only stopped and goes on. Nothing happens for a node that is not known. */
+/* The peer is gone: outstanding writes to it fail, and what it was given no longer lets it write here. After the return
+ * the peer is fenced: its rails are closed and its keys revoked, so nothing that it has sent or will send changes
+ * memory here or is counted, even if it was only stopped and goes on. Nothing happens for a node that is not known. */
 void fabric_peer_remove(struct fabric *fabric, uint32_t node);
 
 /* Takes a NIC out of service: the rails of all peers at it break. For tests and for whoever watches NICs. */
@@ -91,9 +91,10 @@ void fabric_nic_fail(struct fabric *fabric, uint32_t nic);
 
 /* ---- What the node asks for; called on the fabric's thread ------------------------------------------------------- */
 
-/* `write` and its arrays are copied, its plan is not. Tickets in flight differ and are at most tickets_max. A destination that is
- * unknown, or was told pages that it does not have, fails by an event. `counter_base`: value of the source group's layer counter before layer 0 of the gating
- * step; a write without a gate passes UINT64_MAX and is posted at once. */
+/* `write` and its arrays are copied, its plan is not. Tickets in flight differ and are at most tickets_max. A
+ * destination that is unknown, or was told pages that it does not have, fails by an event. `counter_base`: value of the
+ * source group's layer counter before layer 0 of the gating step; a write without a gate passes UINT64_MAX and is
+ * posted at once. */
 void fabric_write(struct fabric *fabric, const struct paged_write *write, uint64_t counter_base);
 void fabric_write_stop(struct fabric *fabric, uint32_t ticket);
 void fabric_expect(struct fabric *fabric, uint32_t immediate, uint64_t count);
@@ -104,15 +105,16 @@ struct fabric_event {
     enum { FABRIC_WRITE_DONE = 1, FABRIC_IMMEDIATE = 2, FABRIC_PEER_ERROR = 3 } kind;
     uint32_t id;     /* ticket, immediate, node */
     uint32_t status; /* enum write_status; of a peer error, the NIC whose rail broke */
-    uint64_t count;  /* layers posted whole; writes counted; rails to the peer that are left (0: it cannot be reached) */
+    uint64_t count; /* layers posted whole; writes counted; rails to the peer that are left (0: it cannot be reached) */
     int64_t posted_ns; /* of a write's first post and last completion, for transfer rows */
     int64_t done_ns;
     uint64_t bytes;
     uint64_t writes;
 };
 
-/* Makes progress once: polls completion queues and layer counters, posts what may be posted. Returns the number of events
- * written to `events` (at most `max`), and sets *idle when nothing happened, so that the thread may wait a little. */
+/* Makes progress once: polls completion queues and layer counters, posts what may be posted. Returns the number of
+ * events written to `events` (at most `max`), and sets *idle when nothing happened, so that the thread may wait a
+ * little. */
 uint32_t fabric_poll(struct fabric *fabric, struct fabric_event *events, uint32_t max, bool *idle);
 
 struct fabric_counters {

@@ -61,15 +61,21 @@ static void *region(void)
     return memory;
 }
 
-/* ---- The engine ---------------------------------------------------------------------------------------------------------- */
+/* ---- The engine -------------------------------------------------------------------------------------------------- */
 
 /* One rank, one layer, one plane, one head: a page is one write of `bytes`. */
 static struct fabric_config engine_config(const struct fabric_bench_config *config, uint32_t bytes,
                                           struct fabric_rank *rank, const _Atomic uint64_t *counter)
 {
     struct kv_memory memory = {
-        .geometry = {.layers = 1, .kv_heads = 1, .planes = 1, .page_tokens = 1, .head_bytes = bytes, .layout = LAYOUT_HND,
-                     .parallelism = {1, 1, 1, 1}, .stage_layer_first = {0, 1}},
+        .geometry = {.layers = 1,
+                     .kv_heads = 1,
+                     .planes = 1,
+                     .page_tokens = 1,
+                     .head_bytes = bytes,
+                     .layout = LAYOUT_HND,
+                     .parallelism = {1, 1, 1, 1},
+                     .stage_layer_first = {0, 1}},
         .pages = REGION_BYTES / bytes,
     };
     return (struct fabric_config){
@@ -183,7 +189,8 @@ static void writer_stream(struct engine_writer *writer, int64_t duration_ns, uin
     turn->bytes_per_s = mul_div_floor_u64(mul_u64(writes, bytes), (uint64_t)NS_PER_S, took_ns);
 }
 
-/* One write at a time: what posting costs the engine's thread, when its completion is told here, when its count is told there. */
+/* One write at a time: what posting costs the engine's thread, when its completion is told here, when its count is told
+ * there. */
 static void writer_singles(struct engine_writer *writer, struct meeting *meeting, struct turn *turn)
 {
     for (uint32_t i = 0; i < SINGLES && !writer->failed; i++) {
@@ -215,7 +222,7 @@ static void writer_singles(struct engine_writer *writer, struct meeting *meeting
     qsort(turn->immediate_ns, SINGLES, sizeof turn->immediate_ns[0], by_value);
 }
 
-/* ---- Turns --------------------------------------------------------------------------------------------------------------- */
+/* ---- Turns ------------------------------------------------------------------------------------------------------- */
 
 static void child_engine(const struct fabric_bench_config *config, uint32_t bytes, struct meeting *meeting)
 {
@@ -240,7 +247,8 @@ static bool turn_engine(const struct fabric_bench_config *config, uint32_t bytes
     writer.fabric = fabric_make(&engine, error, error_size);
     bool good = writer.fabric != NULL && engine_meet(meeting, writer.fabric, 1, &engine.memory, error, error_size);
     if (good) {
-        CHECK(transfer_plan_make(&engine.memory.geometry, 0, &engine.memory.geometry, 0, 0, &writer.plan) == GEOMETRY_OK);
+        CHECK(transfer_plan_make(&engine.memory.geometry, 0, &engine.memory.geometry, 0, 0, &writer.plan) ==
+              GEOMETRY_OK);
         writer_stream(&writer, config->duration_ns, bytes, turn);
         writer_singles(&writer, meeting, turn);
         if (writer.failed)
@@ -255,8 +263,8 @@ static bool turn_engine(const struct fabric_bench_config *config, uint32_t bytes
 static void child_bare(const struct fabric_bench_config *config, struct meeting *meeting)
 {
     char error[256];
-    struct bare_loop *loop = bare_loop_make(config->provider, config->address, region(), REGION_BYTES, &meeting->bare,
-                                            error, sizeof error);
+    struct bare_loop *loop =
+        bare_loop_make(config->provider, config->address, region(), REGION_BYTES, &meeting->bare, error, sizeof error);
     if (loop != NULL) {
         atomic_store(&meeting->cards, 3);
         bare_loop_serve(loop, &meeting->stop);
@@ -272,7 +280,8 @@ static bool turn_bare(const struct fabric_bench_config *config, uint32_t bytes, 
     void *memory = region();
     int64_t took_ns = 1;
     uint64_t writes = 0;
-    struct bare_loop *loop = bare_loop_make(config->provider, config->address, memory, REGION_BYTES, &own, error, error_size);
+    struct bare_loop *loop =
+        bare_loop_make(config->provider, config->address, memory, REGION_BYTES, &own, error, error_size);
     if (loop != NULL) {
         while (atomic_load(&meeting->cards) != 3)
             sched_yield();
@@ -311,7 +320,7 @@ static bool take_turn(const struct fabric_bench_config *config, uint32_t bytes, 
     return good;
 }
 
-/* ---- The table ----------------------------------------------------------------------------------------------------------- */
+/* ---- The table --------------------------------------------------------------------------------------------------- */
 
 struct table *fabric_bench_table(void)
 {

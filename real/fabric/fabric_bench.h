@@ -1,7 +1,7 @@
 /* How fast the transfer engine moves pages, beside a bare libfabric loop on the same provider and sizes, in one run.
  *
- * Writer and target are two processes. Engine and bare loop take turns, and each figure is the median of the turns, so that what
- * else the machine does strikes both alike.
+ * Writer and target are two processes. Engine and bare loop take turns, and each figure is the median of the turns, so
+ * that what else the machine does strikes both alike.
  */
 #ifndef TANDEM_REAL_FABRIC_FABRIC_BENCH_H
 #define TANDEM_REAL_FABRIC_FABRIC_BENCH_H

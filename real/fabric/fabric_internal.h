@@ -8,11 +8,11 @@
 #include "real/fabric/provider.h"
 #include "real/fabric/rail.h"
 
-/* ---- Peers ------------------------------------------------------------------------------------------------------------ */
+/* ---- Peers ------------------------------------------------------------------------------------------------------- */
 
 struct peer {
     uint32_t node;
-    bool known;           /* its card has come */
+    bool known; /* its card has come */
     struct kv_memory memory;
     struct card card;     /* what it lets us write */
     struct rail *rails;   /* one per NIC of ours; rail i writes to the peer's rail i modulo their number */
@@ -21,12 +21,12 @@ struct peer {
     uint32_t errors;      /* bit i: rail i broke and has not been reported */
 };
 
-/* ---- Tickets ---------------------------------------------------------------------------------------------------------- */
+/* ---- Tickets ----------------------------------------------------------------------------------------------------- */
 
 enum ticket_state { TICKET_UNUSED = 0, TICKET_POSTING = 1, TICKET_DRAINING = 2, TICKET_DONE = 3 };
 
-/* The next write of a ticket. Within a layer, pairs turn fastest after runs, so that consecutive writes go to different ranks
- * and NICs. */
+/* The next write of a ticket. Within a layer, pairs turn fastest after runs, so that consecutive writes go to different
+ * ranks and NICs. */
 struct cursor {
     uint32_t layer;
     uint32_t unit; /* from 0 */
@@ -64,7 +64,7 @@ struct ticket_list {
     uint32_t last;
 };
 
-/* ---- Engine ----------------------------------------------------------------------------------------------------------- */
+/* ---- Engine ------------------------------------------------------------------------------------------------------ */
 
 struct fabric {
     struct fabric_config config;

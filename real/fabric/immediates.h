@@ -1,8 +1,8 @@
-/* Counting of immediates: per slot, under the slot's present generation. A slot is the lower 20 bits of an immediate, the
- * generation its upper 12 (base/limits.h); every 32-bit pattern is legal, UINT32_MAX included.
+/* Counting of immediates: per slot, under the slot's present generation. A slot is the lower 20 bits of an immediate,
+ * the generation its upper 12 (base/limits.h); every 32-bit pattern is legal, UINT32_MAX included.
  *
- * Only what is expected is counted. An immediate of another generation, of a slot that expects nothing, or beyond the count
- * that was expected is late: counted as such and dropped, never matched.
+ * Only what is expected is counted. An immediate of another generation, of a slot that expects nothing, or beyond the
+ * count that was expected is late: counted as such and dropped, never matched.
  */
 #ifndef TANDEM_REAL_FABRIC_IMMEDIATES_H
 #define TANDEM_REAL_FABRIC_IMMEDIATES_H

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Making one --------------------------------------------------------------------------------------------------------- */
+/* ---- Making one -------------------------------------------------------------------------------------------------- */
 
 static void peer_free(struct fabric *fabric, struct peer *peer)
 {
@@ -79,7 +79,7 @@ static struct peer *peer_of(struct fabric *fabric, uint32_t node, char *error, s
     return peer != NULL ? peer : peer_make(fabric, node, error, error_size);
 }
 
-/* ---- Cards -------------------------------------------------------------------------------------------------------------- */
+/* ---- Cards ------------------------------------------------------------------------------------------------------- */
 
 size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error, size_t error_size)
 {
@@ -99,7 +99,8 @@ size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error
         mine.address_bytes[n] =
             rail->endpoint == NULL ? 0 : (uint16_t)rail_address(rail, mine.address[n], CARD_ADDRESS_MAX);
         if (mine.address_bytes[n] == 0) {
-            snprintf(error, error_size, "fabric %s: NIC %u has no address for node %u", fabric->provider->name, n, node);
+            snprintf(error, error_size, "fabric %s: NIC %u has no address for node %u", fabric->provider->name, n,
+                     node);
             card_free(&mine);
             return 0;
         }
@@ -115,8 +116,8 @@ size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error
     return length;
 }
 
-bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, size_t size, const struct kv_memory *memory,
-                     char *error, size_t error_size)
+bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, size_t size,
+                     const struct kv_memory *memory, char *error, size_t error_size)
 {
     struct card theirs;
     if (!card_read(&theirs, card, size, memory, fabric->provider->name, error, error_size))
@@ -139,7 +140,7 @@ bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, siz
     return true;
 }
 
-/* ---- Rails -------------------------------------------------------------------------------------------------------------- */
+/* ---- Rails ------------------------------------------------------------------------------------------------------- */
 
 void peer_break_rail(struct fabric *fabric, struct peer *peer, uint32_t nic)
 {
@@ -206,7 +207,7 @@ void fabric_nic_fail(struct fabric *fabric, uint32_t nic)
         peer_break_rail(fabric, fabric->peers[fabric->nodes[i]], nic);
 }
 
-/* ---- Fencing ------------------------------------------------------------------------------------------------------------ */
+/* ---- Fencing ----------------------------------------------------------------------------------------------------- */
 
 void fabric_peer_remove(struct fabric *fabric, uint32_t node)
 {

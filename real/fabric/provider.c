@@ -1,4 +1,5 @@
-/* See provider.h. The observations are of libfabric 1.17; where a newer one differs the engine does not depend on it. */
+/* See provider.h. The observations are of libfabric 1.17; where a newer one differs the engine does not depend on it.
+ */
 #define _POSIX_C_SOURCE 200809L
 
 #include "real/fabric/provider.h"
@@ -42,7 +43,8 @@ const struct provider providers[] = {
         .name = "shm",
         .libfabric = "shm",
         .one_host = true,
-        .delivery = "a response in the shared region, given after the target has copied; 4 KiB and less go one at a time",
+        .delivery =
+            "a response in the shared region, given after the target has copied; 4 KiB and less go one at a time",
         .death = "nothing at all: only deadlines and the control plane see it",
     },
     {.name = NULL},
@@ -104,10 +106,12 @@ bool nic_open(struct nic *nic, const struct provider *provider, const char *addr
         snprintf(error, error_size, "fabric %s: out of memory", provider->name);
         return false;
     }
-    /* The address is that of this side: a provider left to choose binds to the default interface, loopback or not. Devices
-     * that are named by domain (efa) are not found by an address of another interface; they are asked without one. */
+    /* The address is that of this side: a provider left to choose binds to the default interface, loopback or not.
+     * Devices that are named by domain (efa) are not found by an address of another interface; they are asked without
+     * one. */
     bool addressed = provider->takes_address && address != NULL;
-    int rc = fi_getinfo(FI_VERSION(1, 17), addressed ? address : NULL, NULL, addressed ? FI_SOURCE : 0, hints, &nic->list);
+    int rc =
+        fi_getinfo(FI_VERSION(1, 17), addressed ? address : NULL, NULL, addressed ? FI_SOURCE : 0, hints, &nic->list);
     if (rc != 0 && strcmp(provider->name, "efa") == 0)
         rc = fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &nic->list);
     fi_freeinfo(hints);
@@ -122,9 +126,10 @@ bool nic_open(struct nic *nic, const struct provider *provider, const char *addr
         rc = fi_domain(nic->fabric, nic->info, &nic->domain, NULL);
     }
     if (rc != 0) {
-        snprintf(error, error_size,
-                 "fabric %s at %s: %s: %s (reliable datagrams, remote writes with data and delivery-complete are asked for)",
-                 provider->name, addressed ? address : "this host", what, fi_strerror(-rc));
+        snprintf(
+            error, error_size,
+            "fabric %s at %s: %s: %s (reliable datagrams, remote writes with data and delivery-complete are asked for)",
+            provider->name, addressed ? address : "this host", what, fi_strerror(-rc));
         nic_close(nic);
         return false;
     }

@@ -1,8 +1,9 @@
 /* Providers of libfabric, and what is known of each: a NIC is one fabric and one domain of a provider.
  *
- * What is asked of every provider: reliable datagram endpoints, remote writes that carry 4 bytes of data to the target's
- * completion queue, and FI_DELIVERY_COMPLETE, so that a completed write is a delivered one. A provider that does not offer
- * all of it is refused with a sentence: without delivery semantics a decoder could free pages under a write.
+ * What is asked of every provider: reliable datagram endpoints, remote writes that carry 4 bytes of data to the
+ * target's completion queue, and FI_DELIVERY_COMPLETE, so that a completed write is a delivered one. A provider that
+ * does not offer all of it is refused with a sentence: without delivery semantics a decoder could free pages under a
+ * write.
  */
 #ifndef TANDEM_REAL_FABRIC_PROVIDER_H
 #define TANDEM_REAL_FABRIC_PROVIDER_H
@@ -38,8 +39,8 @@ struct nic {
     struct fid_domain *domain;
 };
 
-/* Opens NIC `index`: the index-th different domain that the provider shows, beginning again after the last, so that more NICs
- * than there are share the hardware. False with a sentence. */
+/* Opens NIC `index`: the index-th different domain that the provider shows, beginning again after the last, so that
+ * more NICs than there are share the hardware. False with a sentence. */
 bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
               size_t error_size);
 void nic_close(struct nic *nic);

@@ -64,7 +64,8 @@ bool rail_open(struct rail *rail, const struct nic *nic, uint32_t window, char *
     if (rc == 0)
         rc = fi_enable(rail->endpoint);
     if (rc != 0) {
-        snprintf(error, error_size, "opening an endpoint of %s: %s", nic->info->fabric_attr->prov_name, fi_strerror(-rc));
+        snprintf(error, error_size, "opening an endpoint of %s: %s", nic->info->fabric_attr->prov_name,
+                 fi_strerror(-rc));
         rail_release(rail);
         return false;
     }
@@ -180,8 +181,8 @@ void rail_close(struct rail *rail, const struct rail_listener *listener)
 {
     if (rail->endpoint == NULL)
         return;
-    /* Until it has been quiet for a while: rxm of 1.17 falls over a connection that is closed while its end is still to be
-     * read. A peer that goes on sending is not waited for. */
+    /* Until it has been quiet for a while: rxm of 1.17 falls over a connection that is closed while its end is still to
+     * be read. A peer that goes on sending is not waited for. */
     uint32_t quiet = 0;
     for (uint32_t round = 0; quiet < CLOSE_QUIET && round < CLOSE_ROUNDS; round++) {
         bool progress = false;

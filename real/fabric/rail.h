@@ -1,11 +1,11 @@
-/* A rail: the endpoint that serves one peer at one NIC, in both directions, with its own completion queue, window and count
- * of writes in flight.
+/* A rail: the endpoint that serves one peer at one NIC, in both directions, with its own completion queue, window and
+ * count of writes in flight.
  *
- * Endpoints are not shared between peers, for three reasons. Closing the rails of a peer is a fence that needs nothing of the
- * provider: what was half received has no endpoint to go on with, and what waits in a shared region is unmapped. An error or
- * an immediate on a rail's queue has one possible author, which providers otherwise do not name. And writes that a silent
- * provider never completes are given up with their endpoint, instead of using up a shared one. The price is an endpoint and a
- * queue per peer and NIC (16 MiB of address space each over shm), and a poll of each.
+ * Endpoints are not shared between peers, for three reasons. Closing the rails of a peer is a fence that needs nothing
+ * of the provider: what was half received has no endpoint to go on with, and what waits in a shared region is unmapped.
+ * An error or an immediate on a rail's queue has one possible author, which providers otherwise do not name. And writes
+ * that a silent provider never completes are given up with their endpoint, instead of using up a shared one. The price
+ * is an endpoint and a queue per peer and NIC (16 MiB of address space each over shm), and a poll of each.
  */
 #ifndef TANDEM_REAL_FABRIC_RAIL_H
 #define TANDEM_REAL_FABRIC_RAIL_H
@@ -87,8 +87,8 @@ bool rail_poll(struct rail *rail, const struct rail_listener *listener, int64_t 
 /* Whether it has stood still for `stall_ns` though it has work. */
 bool rail_stalled(const struct rail *rail, int64_t now_ns, int64_t stall_ns);
 
-/* Reads what has completed, then tears down: what is still in flight is reported as failed, and neither side can use this rail
- * any more. Nothing happens to a closed one. */
+/* Reads what has completed, then tears down: what is still in flight is reported as failed, and neither side can use
+ * this rail any more. Nothing happens to a closed one. */
 void rail_close(struct rail *rail, const struct rail_listener *listener);
 
 #endif

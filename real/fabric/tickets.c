@@ -1,4 +1,5 @@
-/* Tickets: the node's gated paged writes, cut into remote writes and posted layer by layer as the layer counters pass. */
+/* Tickets: the node's gated paged writes, cut into remote writes and posted layer by layer as the layer counters pass.
+ */
 #include "real/fabric/fabric_internal.h"
 
 #include "base/arith.h"
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Lists -------------------------------------------------------------------------------------------------------------- */
+/* ---- Lists ------------------------------------------------------------------------------------------------------- */
 
 static void list_append(struct fabric *fabric, struct ticket_list *list, uint32_t slot)
 {
@@ -53,7 +54,7 @@ void tickets_free(struct fabric *fabric)
     free(fabric->tickets);
 }
 
-/* ---- Taking a write ------------------------------------------------------------------------------------------------------ */
+/* ---- Taking a write ---------------------------------------------------------------------------------------------- */
 
 /* Pages that `count` units from `first` lie in, `per_page` units to a page. */
 static uint32_t pages_of(uint32_t first, uint32_t count, uint32_t per_page)
@@ -163,7 +164,7 @@ void fabric_write_stop(struct fabric *fabric, uint32_t id)
             fabric->tickets[at - 1].stopping = true;
 }
 
-/* ---- Posting ------------------------------------------------------------------------------------------------------------- */
+/* ---- Posting ----------------------------------------------------------------------------------------------------- */
 
 static bool at_layer_start(const struct cursor *cursor)
 {
@@ -206,8 +207,8 @@ static struct piece page_piece(const struct fabric *fabric, const struct peer *p
     const struct cursor *cursor = &ticket->cursor;
     const struct transfer_pair *pair = &plan->pairs[ticket->pairs[cursor->pair]];
     uint32_t unit = write->unit_first + cursor->unit;
-    uint32_t source_page = ticket->source_pages[unit / plan->source_units_per_page -
-                                                write->unit_first / plan->source_units_per_page];
+    uint32_t source_page =
+        ticket->source_pages[unit / plan->source_units_per_page - write->unit_first / plan->source_units_per_page];
     uint32_t destination_page = ticket->destination_pages[unit / plan->destination_units_per_page -
                                                           write->unit_first / plan->destination_units_per_page];
     return (struct piece){
@@ -247,8 +248,8 @@ static struct piece tail_piece(const struct fabric *fabric, const struct peer *p
     };
 }
 
-/* Posts one write on whichever rail is its turn. A rail that refuses for good is broken, and the next one is tried: in the end
- * one takes it, none has room (RAIL_AGAIN), or none is left (RAIL_FAILED). */
+/* Posts one write on whichever rail is its turn. A rail that refuses for good is broken, and the next one is tried: in
+ * the end one takes it, none has room (RAIL_AGAIN), or none is left (RAIL_FAILED). */
 static enum rail_result post_piece(struct fabric *fabric, struct peer *peer, uint32_t slot, const struct piece *piece)
 {
     struct ticket *ticket = &fabric->tickets[slot];
@@ -344,14 +345,14 @@ void tickets_post(struct fabric *fabric, bool *progress)
 {
     for (uint32_t at = fabric->posting.first; at != 0;) {
         uint32_t slot = at - 1;
-        /* A ticket may leave the list while it is posted; so may others, by a rail that breaks, but they wait for their own
-         * turn here to be taken off. */
+        /* A ticket may leave the list while it is posted; so may others, by a rail that breaks, but they wait for their
+         * own turn here to be taken off. */
         at = fabric->tickets[slot].next;
         ticket_post(fabric, slot, progress);
     }
 }
 
-/* ---- Completing ---------------------------------------------------------------------------------------------------------- */
+/* ---- Completing -------------------------------------------------------------------------------------------------- */
 
 void ticket_completed(void *owner, uint32_t slot, bool good)
 {

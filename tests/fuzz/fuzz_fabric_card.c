@@ -1,7 +1,8 @@
-/* Fabric cards from anyone: whatever the bytes, the reader gives a card that keeps its promises, or a sentence, and nothing else.
+/* Fabric cards from anyone: whatever the bytes, the reader gives a card that keeps its promises, or a sentence, and
+ * nothing else.
  *
- * Of a byte string the first byte says how: even, the rest is the card as it is; odd, the rest is put over a good card, a byte of
- * place and a byte of value at a time, so that what lies behind the head is reached too.
+ * Of a byte string the first byte says how: even, the rest is the card as it is; odd, the rest is put over a good card,
+ * a byte of place and a byte of value at a time, so that what lies behind the head is reached too.
  */
 #include "real/fabric/card.h"
 
@@ -16,8 +17,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 static struct kv_memory memory_of(void)
 {
     struct kv_memory memory = {
-        .geometry = {.layers = 2, .kv_heads = 2, .planes = 2, .page_tokens = 4, .head_bytes = 8, .layout = LAYOUT_HND,
-                     .parallelism = {2, 1, 1, 1}, .stage_layer_first = {0, 2}},
+        .geometry = {.layers = 2,
+                     .kv_heads = 2,
+                     .planes = 2,
+                     .page_tokens = 4,
+                     .head_bytes = 8,
+                     .layout = LAYOUT_HND,
+                     .parallelism = {2, 1, 1, 1},
+                     .stage_layer_first = {0, 2}},
         .pages = 3,
         .tail_slots = 2,
         .tail_bytes = 100,

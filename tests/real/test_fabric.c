@@ -1,5 +1,6 @@
-/* The transfer engine over loopback, two engines polled in turn by one thread: every sharding's bytes and counts, gates, stops,
- * windows, immediates, NICs. Over each provider that is there. Processes, threads and deaths are in test_fabric_faults.c. */
+/* The transfer engine over loopback, two engines polled in turn by one thread: every sharding's bytes and counts,
+ * gates, stops, windows, immediates, NICs. Over each provider that is there. Processes, threads and deaths are in
+ * test_fabric_faults.c. */
 #include "support/fabric_pair.h"
 
 #include "base/arith.h"
@@ -98,7 +99,8 @@ static void poll_posted(uint64_t writes)
 }
 
 /* Two sides that are to be opened by pair_open(); pages: of each group. */
-static void pair_make(const char *provider, const struct kv_geometry *from, const struct kv_geometry *to, uint32_t pages)
+static void pair_make(const char *provider, const struct kv_geometry *from, const struct kv_geometry *to,
+                      uint32_t pages)
 {
     forget();
     fabric_side_make(&source, 1, provider, from, pages);
@@ -152,7 +154,7 @@ static struct paged_write write_of(uint32_t ticket, uint32_t immediate, uint32_t
     };
 }
 
-/* ---- Shardings ----------------------------------------------------------------------------------------------------------- */
+/* ---- Shardings --------------------------------------------------------------------------------------------------- */
 
 struct sharding {
     uint16_t heads;
@@ -184,7 +186,8 @@ static const struct sharding shardings[] = {
     {1, 1, LAYOUT_HND, {1, 4, 1, 1}, {2, 2, 1, 1}, 8, 4, 1},
 };
 
-static void transfer_sharding(const char *provider, const struct sharding *s, uint32_t choice, uint32_t from, uint32_t to)
+static void transfer_sharding(const char *provider, const struct sharding *s, uint32_t choice, uint32_t from,
+                              uint32_t to)
 {
     static const uint32_t from_pages[] = {9, 2, 5, 11, 0, 7, 3, 10, 1, 4, 8, 6};
     static const uint32_t to_pages[] = {3, 8, 0, 6, 10, 1, 11, 2, 7, 9, 5, 4};
@@ -250,7 +253,8 @@ static void test_shardings(void **state)
     }
 }
 
-/* Invariant 13: small numbers of writes over any number of NICs all complete, and are counted, on whichever side the NICs are. */
+/* Invariant 13: small numbers of writes over any number of NICs all complete, and are counted, on whichever side the
+ * NICs are. */
 static void test_few_writes(void **state)
 {
     static const uint32_t pages[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -275,7 +279,7 @@ static void test_few_writes(void **state)
     }
 }
 
-/* ---- Gates, stops, windows ----------------------------------------------------------------------------------------------- */
+/* ---- Gates, stops, windows --------------------------------------------------------------------------------------- */
 
 static void test_gate(void **state)
 {
@@ -315,8 +319,8 @@ static void test_gate(void **state)
     pair_free();
 }
 
-/* A stop lets the layer under way end and no other begin; the event says how many were posted, and the count at the other side is
- * exactly that many layers'. */
+/* A stop lets the layer under way end and no other begin; the event says how many were posted, and the count at the
+ * other side is exactly that many layers'. */
 static void test_stop(void **state)
 {
     static const uint32_t pages[] = {0, 1, 2, 3};
@@ -364,8 +368,8 @@ static void test_stop(void **state)
     pair_free();
 }
 
-/* In flight never exceeds the window of each rail, and many tickets share it to their ends, whatever their order. (Over shm the
- * window is filled only by writes of more than 4 KiB.) */
+/* In flight never exceeds the window of each rail, and many tickets share it to their ends, whatever their order. (Over
+ * shm the window is filled only by writes of more than 4 KiB.) */
 static void test_window(void **state)
 {
     static const uint32_t pages[] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -398,7 +402,7 @@ static void test_window(void **state)
     }
 }
 
-/* ---- Immediates ---------------------------------------------------------------------------------------------------------- */
+/* ---- Immediates -------------------------------------------------------------------------------------------------- */
 
 static void test_immediates(void **state)
 {
@@ -447,7 +451,7 @@ static void test_immediates(void **state)
     pair_free();
 }
 
-/* ---- What is refused ----------------------------------------------------------------------------------------------------- */
+/* ---- What is refused --------------------------------------------------------------------------------------------- */
 
 static void test_refused(void **state)
 {

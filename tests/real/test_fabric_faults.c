@@ -1,5 +1,6 @@
-/* The transfer engine when things go wrong, over loopback: peers that are killed, stopped or never there, NICs that fail, fences;
- * and engines on threads and in processes of their own. Every test ends within its alarm and leaves /dev/shm as it was. */
+/* The transfer engine when things go wrong, over loopback: peers that are killed, stopped or never there, NICs that
+ * fail, fences; and engines on threads and in processes of their own. Every test ends within its alarm and leaves
+ * /dev/shm as it was. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "real/fabric/leftovers.h"
@@ -123,7 +124,7 @@ static int set_up(void **state)
     return transfer_plan_make(&g, 0, &g, 0, 0, &plan) == GEOMETRY_OK ? 0 : -1;
 }
 
-/* ---- A peer in a process of its own -------------------------------------------------------------------------------------- */
+/* ---- A peer in a process of its own ------------------------------------------------------------------------------ */
 
 struct child {
     pid_t process;
@@ -157,9 +158,9 @@ static void write_whole(int file, const void *bytes, size_t size)
     }
 }
 
-/* Node 2: gives its card, takes node 1's, then polls until the socket closes. Where `writes`, it keeps writing to node 1 with
- * immediate 7; else it expects `count` of immediate 1, and says by a byte that they are there and whether its memory is right.
- * A byte from its parent makes its NIC 1 fail. */
+/* Node 2: gives its card, takes node 1's, then polls until the socket closes. Where `writes`, it keeps writing to node
+ * 1 with immediate 7; else it expects `count` of immediate 1, and says by a byte that they are there and whether its
+ * memory is right. A byte from its parent makes its NIC 1 fail. */
 static void child_main(int socket, const char *provider, uint32_t nics, bool writes, uint64_t count)
 {
     static struct fabric_side side;
@@ -287,8 +288,8 @@ static void test_processes(void **state)
     child_end(&child, false);
 }
 
-/* A target killed in the middle of a transfer: its tickets end as failed within the stall time, whatever the provider says, and a
- * replacement under the same number can join and be written to. */
+/* A target killed in the middle of a transfer: its tickets end as failed within the stall time, whatever the provider
+ * says, and a replacement under the same number can join and be written to. */
 static void test_target_killed(void **state)
 {
     static struct fabric_side side;
@@ -368,10 +369,10 @@ static void test_never_there(void **state)
     fabric_side_free(&side);
 }
 
-/* ---- Fences -------------------------------------------------------------------------------------------------------------- */
+/* ---- Fences ------------------------------------------------------------------------------------------------------ */
 
-/* A writer stopped in the middle of its writes, fenced, and then let go on: it changes no byte and no count here any more. A third
- * engine, whose card was given before, is not disturbed. */
+/* A writer stopped in the middle of its writes, fenced, and then let go on: it changes no byte and no count here any
+ * more. A third engine, whose card was given before, is not disturbed. */
 static void test_fence(void **state)
 {
     static struct fabric_side side;
@@ -450,10 +451,10 @@ static void test_remove_ends_tickets(void **state)
     child_end(&child, true);
 }
 
-/* ---- NICs ---------------------------------------------------------------------------------------------------------------- */
+/* ---- NICs -------------------------------------------------------------------------------------------------------- */
 
-/* One NIC of four fails on either side: what was posted over it fails its tickets, which still wait for the other NICs; what
- * comes later goes over the NICs that are left, whole and right. */
+/* One NIC of four fails on either side: what was posted over it fails its tickets, which still wait for the other NICs;
+ * what comes later goes over the NICs that are left, whole and right. */
 static void nic_fails(const char *provider, bool at_source)
 {
     static struct fabric_side side;
@@ -512,7 +513,7 @@ static void test_nic_fails(void **state)
     nic_fails(*state, false);
 }
 
-/* ---- Threads ------------------------------------------------------------------------------------------------------------- */
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
 
 struct worker {
     struct fabric_side side;
@@ -588,7 +589,7 @@ static void test_threads(void **state)
         fabric_side_free(&workers[i].side);
 }
 
-/* ---- Leftovers ----------------------------------------------------------------------------------------------------------- */
+/* ---- Leftovers --------------------------------------------------------------------------------------------------- */
 
 static void touch(const char *path)
 {

@@ -90,7 +90,7 @@ void fabric_side_join(struct fabric_side *a, struct fabric_side *b)
     learn(b, a);
 }
 
-/* ---- Tagged memory ------------------------------------------------------------------------------------------------------- */
+/* ---- Tagged memory ----------------------------------------------------------------------------------------------- */
 
 static unsigned char tag(uint32_t layer, uint32_t plane, uint32_t head, uint32_t token, uint32_t byte)
 {

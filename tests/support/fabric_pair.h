@@ -1,7 +1,8 @@
 /* Transfer engines under test: instances with tagged memory, their engines, and what must be in the memory afterwards.
  *
- * A byte of KV is a function of (layer, plane, head, token, byte), whatever the sharding; everything else holds FABRIC_BLANK.
- * So a transfer is right exactly when every byte of the destination's region is what the prompt puts there or blank.
+ * A byte of KV is a function of (layer, plane, head, token, byte), whatever the sharding; everything else holds
+ * FABRIC_BLANK. So a transfer is right exactly when every byte of the destination's region is what the prompt puts
+ * there or blank.
  */
 #ifndef TANDEM_TESTS_SUPPORT_FABRIC_PAIR_H
 #define TANDEM_TESTS_SUPPORT_FABRIC_PAIR_H
@@ -39,8 +40,8 @@ void fabric_side_join(struct fabric_side *a, struct fabric_side *b);
 /* Puts a prompt of `tokens` tokens into `pages` of a group, on all its ranks. */
 void fabric_side_fill(struct fabric_side *side, uint32_t group, const uint32_t *pages, uint32_t tokens);
 
-/* Bytes that are wrong: `pages` of the group should hold the prompt, everything else is blank. Tail slots are left out. The
- * prompt's bytes become blank. */
+/* Bytes that are wrong: `pages` of the group should hold the prompt, everything else is blank. Tail slots are left out.
+ * The prompt's bytes become blank. */
 uint64_t fabric_side_wrong(struct fabric_side *side, uint32_t group, const uint32_t *pages, uint32_t tokens);
 
 /* Every byte of every region becomes `byte`. */
