@@ -32,8 +32,7 @@ void card_free(struct card *card)
     memset(card, 0, sizeof *card);
 }
 
-/* ---- Writing
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
 static unsigned char *put(unsigned char *at, uint64_t value, unsigned bytes)
 {
@@ -69,8 +68,7 @@ size_t card_write(const struct card *card, const struct kv_memory *memory, void 
     return (size_t)(at - (unsigned char *)bytes);
 }
 
-/* ---- Reading
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Reading ----------------------------------------------------------------------------------------------------- */
 
 struct reader {
     const unsigned char *at;

@@ -29,8 +29,7 @@ static void immediate_arrived(void *owner, uint32_t immediate)
     immediates_count(&fabric->immediates, immediate);
 }
 
-/* ---- Making
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Making ------------------------------------------------------------------------------------------------------ */
 
 /* Registers every rank's region for reading, where the provider wants local memory registered. */
 static bool register_sources(struct fabric *fabric, char *error, size_t error_size)
@@ -156,8 +155,7 @@ const char *fabric_provider(const struct fabric *fabric)
     return fabric->provider->name;
 }
 
-/* ---- Running
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Running ----------------------------------------------------------------------------------------------------- */
 
 void fabric_expect(struct fabric *fabric, uint32_t immediate, uint64_t count)
 {

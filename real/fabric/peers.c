@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Making one
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Making one -------------------------------------------------------------------------------------------------- */
 
 static void peer_free(struct fabric *fabric, struct peer *peer)
 {
@@ -80,8 +79,7 @@ static struct peer *peer_of(struct fabric *fabric, uint32_t node, char *error, s
     return peer != NULL ? peer : peer_make(fabric, node, error, error_size);
 }
 
-/* ---- Cards
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Cards ------------------------------------------------------------------------------------------------------- */
 
 size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error, size_t error_size)
 {
@@ -142,8 +140,7 @@ bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, siz
     return true;
 }
 
-/* ---- Rails
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Rails ------------------------------------------------------------------------------------------------------- */
 
 void peer_break_rail(struct fabric *fabric, struct peer *peer, uint32_t nic)
 {
@@ -210,8 +207,7 @@ void fabric_nic_fail(struct fabric *fabric, uint32_t nic)
         peer_break_rail(fabric, fabric->peers[fabric->nodes[i]], nic);
 }
 
-/* ---- Fencing
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Fencing ----------------------------------------------------------------------------------------------------- */
 
 void fabric_peer_remove(struct fabric *fabric, uint32_t node)
 {

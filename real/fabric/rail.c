@@ -14,6 +14,10 @@
 #define READ_ENTRIES 64
 #define READ_ROUNDS 8
 
+/* Polls before an endpoint is closed: so many without anything, at most so many. */
+#define CLOSE_QUIET 64
+#define CLOSE_ROUNDS 2048
+
 static void rail_release(struct rail *rail)
 {
     if (rail->endpoint != NULL)
@@ -177,11 +181,13 @@ void rail_close(struct rail *rail, const struct rail_listener *listener)
 {
     if (rail->endpoint == NULL)
         return;
-    /* Each error is one entry; more rounds than entries in flight are never needed. */
-    bool progress = true;
-    for (uint32_t round = 0; progress && round <= rail->window; round++) {
-        progress = false;
+    /* Until it has been quiet for a while: rxm of 1.17 falls over a connection that is closed while its end is still to
+     * be read. A peer that goes on sending is not waited for. */
+    uint32_t quiet = 0;
+    for (uint32_t round = 0; quiet < CLOSE_QUIET && round < CLOSE_ROUNDS; round++) {
+        bool progress = false;
         rail_poll(rail, listener, rail->progress_ns, &progress);
+        quiet = progress ? 0 : quiet + 1;
     }
     fi_close(&rail->endpoint->fid);
     rail->endpoint = NULL;

@@ -1,5 +1,5 @@
-/* Tickets: the node's gated paged writes, cut into remote writes and posted layer by layer as the layer counters
- * pass. */
+/* Tickets: the node's gated paged writes, cut into remote writes and posted layer by layer as the layer counters pass.
+ */
 #include "real/fabric/fabric_internal.h"
 
 #include "base/arith.h"
@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Lists
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Lists ------------------------------------------------------------------------------------------------------- */
 
 static void list_append(struct fabric *fabric, struct ticket_list *list, uint32_t slot)
 {
@@ -55,8 +54,7 @@ void tickets_free(struct fabric *fabric)
     free(fabric->tickets);
 }
 
-/* ---- Taking a write
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Taking a write ---------------------------------------------------------------------------------------------- */
 
 /* Pages that `count` units from `first` lie in, `per_page` units to a page. */
 static uint32_t pages_of(uint32_t first, uint32_t count, uint32_t per_page)
@@ -166,8 +164,7 @@ void fabric_write_stop(struct fabric *fabric, uint32_t id)
             fabric->tickets[at - 1].stopping = true;
 }
 
-/* ---- Posting
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Posting ----------------------------------------------------------------------------------------------------- */
 
 static bool at_layer_start(const struct cursor *cursor)
 {
@@ -355,8 +352,7 @@ void tickets_post(struct fabric *fabric, bool *progress)
     }
 }
 
-/* ---- Completing
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- Completing -------------------------------------------------------------------------------------------------- */
 
 void ticket_completed(void *owner, uint32_t slot, bool good)
 {

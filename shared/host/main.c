@@ -3,6 +3,7 @@
 #include "host/run_command.h"
 #include "sim/commands.h"
 #ifdef TANDEM_REAL
+#include "real/commands.h"
 #include "real/process/commands.h"
 #endif
 
@@ -39,7 +40,15 @@ static const struct command command_run = {
 };
 
 const struct command *const commands[] = {
-    &command_plan, &command_run, &command_explain, &command_compare, &command_bench, NULL,
+    &command_plan,
+    &command_run,
+    &command_explain,
+    &command_compare,
+    &command_bench,
+#ifdef TANDEM_REAL
+    &command_bench_fabric,
+#endif
+    NULL,
 };
 
 int main(int argc, char **argv)

@@ -30,9 +30,9 @@
 #define EVENTS 16
 #define STALL_NS (400 * NS_PER_MS)
 #define PATIENCE_NS (10 * NS_PER_S)
-#define PAGES 64
+#define PAGES 32
 
-static const char *const provider_names[] = {"shm", "tcp", "net", NULL};
+static const char *const provider_names[] = {"shm", "tcp", NULL};
 
 static struct transfer_plan plan;
 static uint32_t all_pages[PAGES];
@@ -74,10 +74,10 @@ static bool poll_side(struct fabric_side *side, struct heard *heard)
     return !idle;
 }
 
-/* Two megabytes a rank in 32 KiB pages: long enough to be interrupted. */
+/* Writes of 16 KiB, 512 to a prompt of all pages: long enough to be interrupted. */
 static struct kv_geometry wide(uint16_t tensor)
 {
-    return fabric_geometry(4, 8, 2, 1024, 16, LAYOUT_HND, (struct parallelism){tensor, 1, 1, 1});
+    return fabric_geometry(4, 8, 2, 256, 16, LAYOUT_HND, (struct parallelism){tensor, 1, 1, 1});
 }
 
 static void side_make(struct fabric_side *side, uint32_t node, const char *provider, uint16_t tensor, uint32_t nics)
@@ -124,8 +124,7 @@ static int set_up(void **state)
     return transfer_plan_make(&g, 0, &g, 0, 0, &plan) == GEOMETRY_OK ? 0 : -1;
 }
 
-/* ---- A peer in a process of its own
- * -------------------------------------------------------------------------------------- */
+/* ---- A peer in a process of its own ------------------------------------------------------------------------------ */
 
 struct child {
     pid_t process;
@@ -160,15 +159,15 @@ static void write_whole(int file, const void *bytes, size_t size)
 }
 
 /* Node 2: gives its card, takes node 1's, then polls until the socket closes. Where `writes`, it keeps writing to node
- * 1 with immediate 7; else it expects `count` of immediate 1 and sends a byte when they are there and its memory is
- * right. */
-static void child_main(int socket, const char *provider, bool writes, uint64_t count)
+ * 1 with immediate 7; else it expects `count` of immediate 1, and says by a byte that they are there and whether its
+ * memory is right. A byte from its parent makes its NIC 1 fail. */
+static void child_main(int socket, const char *provider, uint32_t nics, bool writes, uint64_t count)
 {
     static struct fabric_side side;
     static unsigned char card[FABRIC_CARD_BYTES_MAX];
     char error[256] = "";
     struct heard heard = {0};
-    side_make(&side, 2, provider, 2, 2);
+    side_make(&side, 2, provider, 2, nics);
     side.config.stall_ns = 30 * NS_PER_S;
     if (!fabric_side_open(&side, error, sizeof error))
         _exit(4);
@@ -186,8 +185,11 @@ static void child_main(int socket, const char *provider, bool writes, uint64_t c
     fcntl(socket, F_SETFL, O_NONBLOCK);
     for (;;) {
         char byte;
-        if (read(socket, &byte, 1) == 0)
+        ssize_t got = read(socket, &byte, 1);
+        if (got == 0)
             break;
+        if (got == 1)
+            fabric_nic_fail(side.fabric, 1);
         if (writes && fabric_quiet(side.fabric)) {
             struct paged_write write = write_to(1, 0, 7, PAGES);
             fabric_write(side.fabric, &write, UINT64_MAX);
@@ -205,7 +207,7 @@ static void child_main(int socket, const char *provider, bool writes, uint64_t c
 }
 
 /* Forks the peer and reads its card. The child must not inherit an engine: fork before making one. */
-static struct child child_start(const char *provider, bool writes, uint64_t count)
+static struct child child_start(const char *provider, uint32_t nics, bool writes, uint64_t count)
 {
     struct child child = {.process = -1};
     int ends[2];
@@ -214,7 +216,7 @@ static struct child child_start(const char *provider, bool writes, uint64_t coun
     assert_true(child.process >= 0);
     if (child.process == 0) {
         close(ends[0]);
-        child_main(ends[1], provider, writes, count);
+        child_main(ends[1], provider, nics, writes, count);
     }
     close(ends[1]);
     child.socket = ends[0];
@@ -268,7 +270,7 @@ static void test_processes(void **state)
     char answer = 0;
     if (!provider_here(*state))
         return;
-    struct child child = child_start(*state, false, transfer_expected(&plan, PAGES, 0));
+    struct child child = child_start(*state, 2, false, transfer_expected(&plan, PAGES, 0));
     side_make(&side, 1, *state, 2, 2);
     assert_true(side_open(&side));
     child_join(&child, &side);
@@ -295,8 +297,8 @@ static void test_target_killed(void **state)
     char answer = 0;
     if (!provider_here(*state))
         return;
-    struct child child = child_start(*state, false, UINT64_MAX);
-    struct child replacement = child_start(*state, false, transfer_expected(&plan, PAGES, 0));
+    struct child child = child_start(*state, 2, false, UINT64_MAX);
+    struct child replacement = child_start(*state, 2, false, transfer_expected(&plan, PAGES, 0));
     side_make(&side, 1, *state, 2, 2);
     assert_true(side_open(&side));
     child_join(&child, &side);
@@ -346,7 +348,7 @@ static void test_never_there(void **state)
     char error[256] = "";
     if (!provider_here(*state))
         return;
-    struct child child = child_start(*state, false, 1);
+    struct child child = child_start(*state, 2, false, 1);
     unsigned char *card = malloc(child.card_bytes);
     uint32_t card_bytes = child.card_bytes;
     memcpy(card, child.card, card_bytes);
@@ -367,8 +369,7 @@ static void test_never_there(void **state)
     fabric_side_free(&side);
 }
 
-/* ---- Fences
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- Fences ------------------------------------------------------------------------------------------------------ */
 
 /* A writer stopped in the middle of its writes, fenced, and then let go on: it changes no byte and no count here any
  * more. A third engine, whose card was given before, is not disturbed. */
@@ -380,7 +381,7 @@ static void test_fence(void **state)
     struct heard others = {0};
     if (!provider_here(*state))
         return;
-    struct child child = child_start(*state, true, 0);
+    struct child child = child_start(*state, 2, true, 0);
     side_make(&side, 1, *state, 2, 2);
     side_make(&other, 3, *state, 2, 2);
     assert_true(side_open(&side) && side_open(&other));
@@ -424,92 +425,86 @@ static void test_fence(void **state)
 /* Removing a peer with writes in flight to it, and with tickets that wait for a layer, ends them all. */
 static void test_remove_ends_tickets(void **state)
 {
-    static struct fabric_side a;
-    static struct fabric_side b;
+    static struct fabric_side side;
     struct heard heard = {0};
-    side_make(&a, 1, *state, 2, 2);
-    side_make(&b, 2, *state, 2, 2);
-    if (!side_open(&a))
+    if (!provider_here(*state))
         return;
-    assert_true(side_open(&b));
-    fabric_side_join(&a, &b);
+    struct child child = child_start(*state, 2, false, UINT64_MAX);
+    side_make(&side, 1, *state, 2, 2);
+    assert_true(side_open(&side));
+    child_join(&child, &side);
     for (uint32_t t = 0; t < 4; t++) {
-        struct paged_write write = write_to(2, t, 1, PAGES);
-        fabric_write(a.fabric, &write, t < 2 ? UINT64_MAX : 0);
+        struct paged_write write = write_to(2, t, 9, PAGES);
+        fabric_write(side.fabric, &write, t < 2 ? UINT64_MAX : 0);
     }
     int64_t until_ns = now_ns() + PATIENCE_NS;
-    while (fabric_counters(a.fabric).writes_completed < 20 && now_ns() < until_ns) {
-        poll_side(&a, &heard);
-        poll_side(&b, &(struct heard){0});
-    }
-    poll_side(&a, &heard);
-    fabric_peer_remove(a.fabric, 2);
-    fabric_peer_remove(a.fabric, 2); /* nobody: nothing happens */
-    poll_side(&a, &heard);
+    while (fabric_counters(side.fabric).writes_completed < 20 && now_ns() < until_ns)
+        poll_side(&side, &heard);
+    poll_side(&side, &heard);
+    fabric_peer_remove(side.fabric, 2);
+    fabric_peer_remove(side.fabric, 2); /* nobody: nothing happens */
+    poll_side(&side, &heard);
     assert_int_equal(heard.done, 4);
     assert_int_equal(heard.failed, 4);
-    assert_true(fabric_quiet(a.fabric));
-    fabric_side_free(&a);
-    fabric_side_free(&b);
+    assert_true(fabric_quiet(side.fabric));
+    fabric_side_free(&side);
+    child_end(&child, true);
 }
 
-/* ---- NICs
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- NICs -------------------------------------------------------------------------------------------------------- */
 
 /* One NIC of four fails on either side: what was posted over it fails its tickets, which still wait for the other NICs;
  * what comes later goes over the NICs that are left, whole and right. */
 static void nic_fails(const char *provider, bool at_source)
 {
-    static struct fabric_side a;
-    static struct fabric_side b;
+    static struct fabric_side side;
     struct heard heard = {0};
-    struct heard counted = {0};
-    side_make(&a, 1, provider, 2, 4);
-    side_make(&b, 2, provider, 2, 4);
-    if (!side_open(&a))
+    char answer = 0;
+    if (!provider_here(provider))
         return;
-    assert_true(side_open(&b));
-    fabric_side_join(&a, &b);
-    fabric_side_fill(&a, 0, all_pages, PAGES * 16);
-    struct paged_write write = write_to(2, 0, 1, PAGES);
-    fabric_write(a.fabric, &write, UINT64_MAX);
+    struct child child = child_start(provider, 4, false, transfer_expected(&plan, PAGES, 0));
+    side_make(&side, 1, provider, 2, 4);
+    assert_true(side_open(&side));
+    child_join(&child, &side);
+    fabric_side_fill(&side, 0, all_pages, PAGES * 16);
+    for (uint32_t t = 0; t < 8; t++) {
+        struct paged_write write = write_to(2, t, 9, PAGES); /* an immediate that nobody expects */
+        fabric_write(side.fabric, &write, UINT64_MAX);
+    }
     int64_t until_ns = now_ns() + PATIENCE_NS;
-    while (fabric_counters(a.fabric).writes_completed < 20 && now_ns() < until_ns) {
-        poll_side(&b, &counted);
-        poll_side(&a, &heard);
-    }
-    fabric_nic_fail(at_source ? a.fabric : b.fabric, 1);
-    while (heard.done < 1 && now_ns() < until_ns) {
-        poll_side(&b, &counted);
-        poll_side(&a, &heard);
-    }
-    assert_int_equal(heard.failed, 1);
-    assert_true(heard.last_done.writes < plan.writes_per_unit * PAGES); /* it stopped posting */
+    while (fabric_counters(side.fabric).writes_completed < 40 && now_ns() < until_ns)
+        poll_side(&side, &heard);
+    poll_side(&side, &heard);
+    if (at_source)
+        fabric_nic_fail(side.fabric, 1);
+    else
+        write_whole(child.socket, "f", 1);
+    while ((heard.done < 8 || heard.peer_errors == 0) && now_ns() < until_ns)
+        poll_side(&side, &heard);
+    assert_int_equal(heard.done, 8);
+    assert_true(heard.failed >= 1 && heard.failed < 8); /* those that had writes there; the others went round it */
     assert_int_equal(heard.peer_errors, 1);
     assert_int_equal(heard.rails_left, 3);
 
-    fabric_side_paint(&b, FABRIC_BLANK);
-    fabric_expect(b.fabric, 2, transfer_expected(&plan, PAGES, 0));
-    write = write_to(2, 1, 2, PAGES);
-    fabric_write(a.fabric, &write, UINT64_MAX);
+    struct paged_write write = write_to(2, 1, 1, PAGES);
+    fabric_write(side.fabric, &write, UINT64_MAX);
     until_ns = now_ns() + PATIENCE_NS;
-    while ((heard.done < 2 || counted.reached == 0) && now_ns() < until_ns) {
-        poll_side(&b, &counted);
-        poll_side(&a, &heard);
-    }
+    while (heard.done < 9 && now_ns() < until_ns)
+        poll_side(&side, &heard);
     assert_int_equal(heard.last_done.status, WRITE_OK);
-    assert_int_equal(counted.reached, 1);
-    assert_int_equal(fabric_side_wrong(&b, 0, all_pages, PAGES * 16), 0);
+    assert_true(read_whole(child.socket, &answer, 1));
+    assert_int_equal(answer, 'y');
 
     for (uint32_t nic = 0; nic < 4; nic++)
-        fabric_nic_fail(a.fabric, nic);
+        fabric_nic_fail(side.fabric, nic);
     write = write_to(2, 2, 2, PAGES);
-    fabric_write(a.fabric, &write, UINT64_MAX);
-    poll_side(&a, &heard);
+    fabric_write(side.fabric, &write, UINT64_MAX);
+    for (uint32_t i = 0; i < 4; i++)
+        poll_side(&side, &heard);
     assert_int_equal(heard.last_done.status, WRITE_FAILED);
     assert_int_equal(heard.rails_left, 0);
-    fabric_side_free(&a);
-    fabric_side_free(&b);
+    fabric_side_free(&side);
+    child_end(&child, true);
 }
 
 static void test_nic_fails(void **state)
@@ -518,8 +513,7 @@ static void test_nic_fails(void **state)
     nic_fails(*state, false);
 }
 
-/* ---- Threads
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
 
 struct worker {
     struct fabric_side side;
@@ -595,8 +589,7 @@ static void test_threads(void **state)
         fabric_side_free(&workers[i].side);
 }
 
-/* ---- Leftovers
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Leftovers --------------------------------------------------------------------------------------------------- */
 
 static void touch(const char *path)
 {
@@ -626,7 +619,7 @@ static void test_leftovers(void **state)
     assert_int_equal(access(dead, F_OK), -1);
     assert_int_equal(access(alive, F_OK), 0);
     assert_int_equal(access(strange, F_OK), 0);
-    assert_int_equal(leftovers_remove_of(getpid()), 1);
+    assert_true(leftovers_remove_of(getpid()) >= 1); /* more where a test before has failed */
     assert_int_equal(access(alive, F_OK), -1);
     unlink(strange);
 }

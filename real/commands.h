@@ -1,0 +1,9 @@
+/* Commands of the real runtime. */
+#ifndef TANDEM_REAL_COMMANDS_H
+#define TANDEM_REAL_COMMANDS_H
+
+#include "host/command.h"
+
+extern const struct command command_bench_fabric;
+
+#endif
