@@ -1,5 +1,5 @@
-/* See provider.h. The observations are of libfabric 1.17; where a newer one differs the engine does not depend on it.
- */
+/* See provider.h. The observations are of libfabric 1.17; where a newer one differs the engine does not depend on
+ * it. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "real/fabric/provider.h"

@@ -1,5 +1,5 @@
-/* Tickets: the node's gated paged writes, cut into remote writes and posted layer by layer as the layer counters pass.
- */
+/* Tickets: the node's gated paged writes, cut into remote writes and posted layer by layer as the layer counters
+ * pass. */
 #include "real/fabric/fabric_internal.h"
 
 #include "base/arith.h"
