@@ -14,8 +14,8 @@ static const struct backend backends[] = {
     {.name = "real", .run = run_real, .alone = run_real_alone},
 #else
     {.name = "real",
-     .absent = "this tandem was built without it: libfabric, hwloc or PMIx was not installed (libfabric-dev, "
-               "libhwloc-dev, libpmix-dev)",
+     .absent = "this tandem was built without it: libfabric or PMIx was not installed (libfabric-dev, "
+               "libpmix-dev)",
      .alone = (const char *const[]){NULL}},
 #endif
 };
