@@ -256,15 +256,6 @@ static bool check_scenario(const struct scenario *scenario, char *error, size_t 
     return true;
 }
 
-static struct deployment_sizes sizes_of(const struct scenario *scenario, const struct trace_file *recorded)
-{
-    struct deployment_sizes sizes = deployment_sizes(&scenario->load);
-    for (uint32_t i = 0; recorded != NULL && i < recorded->count; i++)
-        sizes.request_tokens_max =
-            max_u32(sizes.request_tokens_max, recorded->prompt_tokens[i] + recorded->output_tokens[i]);
-    return sizes;
-}
-
 enum plan_status plan_search(const struct scenario *scenario, const struct trace_file *recorded,
                              const struct plan_options *options, struct plan_result *result, char *error,
                              size_t error_size)
@@ -284,7 +275,7 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
     if (check_scenario(scenario, error, error_size) &&
         demand_make(&plan->demand, scenario, recorded, DEMAND_SAMPLE, error, error_size)) {
         CHECK(pthread_mutex_init(&plan->lock, NULL) == 0);
-        plan->sizes = sizes_of(scenario, recorded);
+        plan->sizes = deployment_sizes_traced(&scenario->load, recorded);
         if (plan_enumerate(plan)) {
             result->interrupted = !(search_disaggregated(plan) && search_colocated(plan));
             qsort(result->items, result->count, sizeof *result->items, by_worth);
