@@ -45,6 +45,7 @@ const struct command *const commands[] = {
     &command_explain,
     &command_compare,
     &command_bench,
+    &command_pack,
 #ifdef TANDEM_REAL
     &command_bench_fabric,
 #endif
