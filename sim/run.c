@@ -60,7 +60,7 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
             continue;
         char why[1024] = "";
         models->pool[p] = device_model_make(&scenario->model, pool->shardings[choice->pool[p].sharding],
-                                            &pool->hardware, why, sizeof why);
+                                            &pool->hardware, &pool->engine, why, sizeof why);
         if (models->pool[p] == NULL) {
             snprintf(error, error_size, "pool %s: %s", pool->name, why);
             run_models_free(models);

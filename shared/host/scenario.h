@@ -4,6 +4,7 @@
 #ifndef TANDEM_HOST_SCENARIO_H
 #define TANDEM_HOST_SCENARIO_H
 
+#include "host/engine.h"
 #include "host/hardware.h"
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
@@ -69,6 +70,7 @@ struct pool {
     uint32_t count_min; /* range the planner searches */
     uint32_t count_max;
     struct hardware hardware;
+    struct engine engine;
     uint32_t sharding_count;
     struct parallelism shardings[SCENARIO_SHARDINGS_MAX]; /* [0] is used by `run` */
     uint32_t page_tokens;

@@ -56,6 +56,8 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
     visit_fields(walk, path, &schema_machine, &pool->hardware);
     snprintf(path, sizeof path, "pools.%s.machine.nic", pool->name);
     visit_fields(walk, path, &schema_nic, &pool->hardware.nic);
+    snprintf(path, sizeof path, "pools.%s.engine", pool->name);
+    visit_fields(walk, path, &schema_engine, &pool->engine);
 }
 
 static void visit_lengths(const struct walk *walk, const char *path, const struct length_distribution *lengths)

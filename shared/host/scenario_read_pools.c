@@ -2,6 +2,7 @@
 #include "host/scenario_internal.h"
 
 #include "base/limits.h"
+#include "host/lua_library.h"
 
 #include <lauxlib.h>
 #include <stdio.h>
@@ -37,6 +38,47 @@ static void read_machine(const struct cursor *pool, struct hardware *machine)
     read_no_others(&nic, &schema_nic, NULL, 0);
     read_fields(&nic, &schema_nic, &machine->nic);
     lua_pop(L, 2);
+}
+
+/* engine = "vllm" is short for require "engines.vllm". */
+static void push_named_engine(const struct cursor *pool)
+{
+    static const char *const names[] = {"neutral", "vllm", "sglang", "trtllm"};
+    lua_State *L = pool->reader->L;
+    const char *name = lua_tostring(L, -1);
+    bool known = false;
+    for (size_t k = 0; k < LENGTH(names); k++)
+        known = known || strcmp(name, names[k]) == 0;
+    const char *nearest = known ? NULL : nearest_name(name, names, LENGTH(names));
+    if (!known)
+        cursor_fail(pool, "engine",
+                    "'%.60s' is no engine that is shipped; 'neutral', 'vllm', 'sglang', 'trtllm' or engine "
+                    "{ ... } is wanted%s%s",
+                    name, nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest);
+    lua_library_environment(L);
+    lua_getfield(L, -1, "require");
+    lua_pushfstring(L, "engines.%s", name);
+    lua_call(L, 1, 1);
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+}
+
+static void read_engine(const struct cursor *pool, struct engine *engine)
+{
+    lua_State *L = pool->reader->L;
+    if (cursor_push(pool, "engine") == LUA_TSTRING)
+        push_named_engine(pool);
+    const struct word_mark *mark = scenario_word(L, -1);
+    if (!lua_isnil(L, -1) && (mark == NULL || strcmp(mark->word, "engine") != 0))
+        cursor_fail(pool, "engine", "the name of an engine or engine { ... } is wanted");
+    struct cursor cursor = cursor_below(pool, "engine");
+    if (!lua_isnil(L, -1))
+        read_no_others(&cursor, &schema_engine, NULL, 0);
+    read_fields(&cursor, &schema_engine, engine);
+    if (engine->graph_step > engine->graph_max)
+        cursor_fail(&cursor, "graph_max", "must be at least graph_step (%u), not %u", engine->graph_step,
+                    engine->graph_max);
+    lua_pop(L, 1);
 }
 
 /* The length of the list at the cursor; fails when anything but a list is there. */
@@ -99,7 +141,7 @@ static void read_plan_range(const struct cursor *pool, struct pool *result)
 
 static void read_pool(const struct cursor *pools, const char *name, struct pool *pool)
 {
-    static const char *const others[] = {"machine", "plan", "shardings"};
+    static const char *const others[] = {"engine", "machine", "plan", "shardings"};
     lua_State *L = pools->reader->L;
     cursor_push_table(pools, name, "pool");
     struct cursor cursor = cursor_below(pools, name);
@@ -109,6 +151,7 @@ static void read_pool(const struct cursor *pools, const char *name, struct pool 
     read_plan_range(&cursor, pool);
     read_shardings(&cursor, pool);
     read_machine(&cursor, &pool->hardware);
+    read_engine(&cursor, &pool->engine);
     lua_pop(L, 1);
 }
 

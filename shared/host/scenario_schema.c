@@ -153,6 +153,20 @@ static const struct field pool_fields[] = {
 };
 const struct schema schema_pool = {pool_fields, LENGTH(pool_fields)};
 
+static const struct field_name engine_names[] = {
+    {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};
+
+static const struct field engine_fields[] = {
+    NAME("kernels", struct engine, kernels, ENGINE_NEUTRAL, engine_names),
+    TIME("host", struct engine, host_ns, ENGINE_HOST_NS, 0, NS_PER_S),
+    TIME("host_sequence", struct engine, host_sequence_ns, 0, 0, NS_PER_S / 1000),
+    FLAG("mixes", struct engine, mixes, 1),
+    QUANTITY("prefill", struct engine, prefill_permille, QUANTITY_SHARE, 1000, 1, 100000),
+    COUNT("graph_step", struct engine, graph_step, 0, 0, 1 << 12, NULL),
+    COUNT("graph_max", struct engine, graph_max, 0, 0, 1 << 16, NULL),
+};
+const struct schema schema_engine = {engine_fields, LENGTH(engine_fields)};
+
 #define RATE_MIN 1
 #define RATE_MAX INT64_C(1000000000000) /* a million requests a second */
 

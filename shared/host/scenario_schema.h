@@ -53,6 +53,7 @@ extern const struct schema schema_model;
 extern const struct schema schema_machine;
 extern const struct schema schema_nic;
 extern const struct schema schema_pool;
+extern const struct schema schema_engine;
 extern const struct schema schema_sharding;
 extern const struct schema schema_routing;
 extern const struct schema schema_admission;

@@ -19,13 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Scheduling, launch of the step's graph, sampling, and the way of the token to the next step's input, as far as an
- * engine does not hide them: the one constant that no kernel table holds, and the only one chosen by end-to-end rows.
- * Of 0, 0.5 and 1.0 ms, the one with the smallest error: against 750 decode rows of InferenceX, as carried by
- * ai-dynamo/aiconfigurator@095f58a's silicon sample, the median absolute error is 9.5, 8.5 and 10.7 %. An engine's time
- * a sequence (vLLM: 36 to 54 us) is not in it. */
-#define HOST_NS INT64_C(500000)
-
 enum driver {
     DRIVER_TOKENS = 0,     /* new tokens of a group, decode and prefill */
     DRIVER_SEQUENCES = 1,  /* sequences of a group: each gets logits once */
@@ -67,6 +60,7 @@ struct operator
 
 struct device_model {
     struct device device;
+    struct engine engine;
     struct attention_shape full;
     struct attention_shape windowed;
     struct moe_shape moe;
@@ -410,7 +404,8 @@ static bool ranks_fit(const struct architecture *a, struct parallelism p, char *
 }
 
 struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
-                                       const struct hardware *hardware, char *error, size_t error_size)
+                                       const struct hardware *hardware, const struct engine *engine, char *error,
+                                       size_t error_size)
 {
     if (!ranks_fit(architecture, parallelism, error, error_size))
         return NULL;
@@ -431,6 +426,7 @@ struct device_model *device_model_make(const struct architecture *architecture, 
         free(model);
         return NULL;
     }
+    model->engine = engine != NULL ? *engine : engine_neutral();
     shapes_make(model, architecture, parallelism);
     add_operators(model, architecture, parallelism);
     curves_make(model);
@@ -445,6 +441,13 @@ void device_model_free(struct device_model *model)
 
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */
 
+/* What the device waits for in a step of so many sequences of the largest group. */
+static int64_t host_ns(const struct device_model *model, uint64_t sequences)
+{
+    return model->engine.host_ns + model->engine.host_sequence_ns * (int64_t)sequences;
+}
+
+/* Every group runs the same graph: all are padded to the largest one's. */
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count)
 {
     uint64_t most = 0;
@@ -453,7 +456,13 @@ int64_t device_decode_fixed_ns(const struct device_model *model, const struct st
         most = max_u64(most, groups[g].decode_sequences);
         shared += groups[g].decode_sequences;
     }
-    int64_t ns = HOST_NS + token_curve_ns(&model->curves[DRIVER_TOKENS], most) +
+    uint64_t batch = engine_batch(&model->engine, most);
+    int64_t host = host_ns(model, most);
+    if (batch > most) {
+        most = batch;
+        shared = batch * group_count;
+    }
+    int64_t ns = host + token_curve_ns(&model->curves[DRIVER_TOKENS], most) +
                  token_curve_ns(&model->curves[DRIVER_SEQUENCES], most) +
                  token_curve_ns(&model->curves[DRIVER_DECODE], most);
     if (model->experts_shared)
@@ -520,14 +529,16 @@ static int64_t prefill_attention_ns(const struct device_model *model, const stru
     return round_ns(ns);
 }
 
+/* `decode` false: as if only the prompts were there. */
 static void step_count(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
-                       struct step_counts *counts)
+                       bool decode_too, struct step_counts *counts)
 {
     *counts = (struct step_counts){.prefill = false};
     int64_t slowest = -1;
     for (uint32_t g = 0; g < group_count; g++) {
         const struct step_group *group = &groups[g];
-        uint64_t decode = group->decode_sequences;
+        uint32_t decode = decode_too ? group->decode_sequences : 0;
+        uint64_t context = decode_too ? group->decode_context : 0;
         uint64_t tokens = decode + group->prefill_tokens;
         uint64_t *most = counts->driver;
         most[DRIVER_TOKENS] = max_u64(most[DRIVER_TOKENS], tokens);
@@ -536,8 +547,8 @@ static void step_count(const struct device_model *model, const struct step_group
         most[DRIVER_DECOMPRESS] = max_u64(most[DRIVER_DECOMPRESS], group->prefill_tokens + group->prefill_context);
         most[DRIVER_SHARED] += model->experts_shared ? tokens : 0;
         struct decode_line line;
-        device_decode_line(model, group->decode_sequences, group->decode_context, &line);
-        int64_t decode_ns = decode_line_ns(&line, group->decode_context);
+        device_decode_line(model, decode, context, &line);
+        int64_t decode_ns = decode_line_ns(&line, context);
         int64_t prefill_ns = prefill_attention_ns(model, group);
         counts->prefill = counts->prefill || group->prefill_tokens > 0;
         if (decode_ns + prefill_ns > slowest) {
@@ -557,7 +568,7 @@ static enum step_bound step_bound(const struct device_model *model, const struct
                 model->bounds[d][s].ns[knot_locate(counts->driver[d], TOKEN_CURVE_BITS, TOKEN_CURVE_OCTAVE_LAST).index];
     share[model->decode_attention_bound] += counts->decode_attention_ns;
     share[BOUND_COMPUTE] += counts->prefill_attention_ns;
-    share[BOUND_OVERHEAD] += HOST_NS;
+    share[BOUND_OVERHEAD] += host_ns(model, counts->driver[DRIVER_SEQUENCES]);
     enum step_bound largest = BOUND_COMPUTE;
     for (uint32_t s = BOUND_COMPUTE; s < SHARES; s++)
         if (share[s] > share[largest])
@@ -565,11 +576,40 @@ static enum step_bound step_bound(const struct device_model *model, const struct
     return largest;
 }
 
+/* The device's part of the step, with or without its decoding sequences. */
+static int64_t prefill_step_ns(const struct device_model *model, const struct step_counts *counts)
+{
+    int64_t ns = 0;
+    for (uint32_t d = 0; d < DRIVERS; d++)
+        ns += token_curve_ns(&model->curves[d], counts->driver[d]);
+    return ns + counts->decode_attention_ns + counts->prefill_attention_ns;
+}
+
+/* What the prompt tokens add to a step, scaled as the engine's prefill is; and what they add it to. */
+static int64_t mixed_step_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
+                             const struct step_counts *counts)
+{
+    int64_t host = host_ns(model, counts->driver[DRIVER_SEQUENCES]);
+    int64_t decode = 0;
+    if (counts->driver[DRIVER_DECODE] > 0)
+        decode = device_decode_fixed_ns(model, groups, group_count) - host_ns(model, counts->driver[DRIVER_DECODE]) +
+                 counts->decode_attention_ns;
+    int64_t more;
+    if (model->engine.mixes) {
+        more = max_i64(0, prefill_step_ns(model, counts) - decode);
+    } else {
+        struct step_counts alone;
+        step_count(model, groups, group_count, false, &alone);
+        more = prefill_step_ns(model, &alone) + (decode > 0 ? host : 0);
+    }
+    return host + decode + more * model->engine.prefill_permille / 1000;
+}
+
 void device_step(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                  struct step_time *time)
 {
     struct step_counts counts;
-    step_count(model, groups, group_count, &counts);
+    step_count(model, groups, group_count, true, &counts);
     int64_t attention = counts.decode_attention_ns + counts.prefill_attention_ns;
     int64_t logits = token_curve_ns(&model->curves[DRIVER_SEQUENCES], counts.driver[DRIVER_SEQUENCES]);
     int64_t decompress = token_curve_ns(&model->curves[DRIVER_DECOMPRESS], counts.driver[DRIVER_DECOMPRESS]);
@@ -577,14 +617,13 @@ void device_step(const struct device_model *model, const struct step_group *grou
     if (!counts.prefill)
         time->total_ns = device_decode_fixed_ns(model, groups, group_count) + attention;
     else
-        time->total_ns = HOST_NS + token_curve_ns(&model->curves[DRIVER_TOKENS], counts.driver[DRIVER_TOKENS]) +
-                         logits + absorb + decompress +
-                         token_curve_ns(&model->curves[DRIVER_SHARED], counts.driver[DRIVER_SHARED]) + attention;
+        time->total_ns = mixed_step_ns(model, groups, group_count, &counts);
     /* The host's part comes before the first layer, the logits after the last; layers are alike. */
     int64_t layers = model->layers_real;
-    time->layer_ns = (time->total_ns - HOST_NS - logits) / layers;
+    int64_t host = host_ns(model, counts.driver[DRIVER_SEQUENCES]);
+    time->layer_ns = max_i64(0, time->total_ns - host - logits) / layers;
     int64_t before = token_curve_ns(&model->before, counts.driver[DRIVER_TOKENS]) + absorb + decompress + attention;
-    time->first_layer_ns = HOST_NS + min_i64(before / layers, time->layer_ns);
+    time->first_layer_ns = host + min_i64(before / layers, time->layer_ns);
     time->bound = step_bound(model, &counts);
 }
 
@@ -628,7 +667,7 @@ uint32_t device_model_breakdown(const struct device_model *model, const struct s
                                 struct operator_share *shares)
 {
     struct step_counts counts;
-    step_count(model, groups, group_count, &counts);
+    step_count(model, groups, group_count, true, &counts);
     uint32_t slowest = 0;
     int64_t slowest_ns = -1;
     for (uint32_t g = 0; g < group_count; g++) {
@@ -642,7 +681,9 @@ uint32_t device_model_breakdown(const struct device_model *model, const struct s
     }
     uint32_t count = 0;
     share_add(shares, &count, "host", 1,
-              (struct operator_time){.ns = (double)HOST_NS, .bound = BOUND_OVERHEAD, .source = "one constant a step"});
+              (struct operator_time){.ns = (double)host_ns(model, counts.driver[DRIVER_SEQUENCES]),
+                                     .bound = BOUND_OVERHEAD,
+                                     .source = "the engine"});
     for (uint32_t i = 0; i < model->operator_count; i++) {
         const struct operator* o = & model->operators[i];
         if (group_count > 0 && i == model->attention_place)

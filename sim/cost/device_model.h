@@ -14,6 +14,7 @@
 #define TANDEM_SIM_COST_DEVICE_MODEL_H
 
 #include "base/arith.h"
+#include "host/engine.h"
 #include "host/hardware.h"
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
@@ -46,9 +47,11 @@ struct decode_line {
     uint64_t slope_q32;
 };
 
-/* NULL with a sentence in `error` when the model cannot be served so (it does not fit, ranks do not divide it, ...). */
+/* `engine` NULL: the neutral one. NULL with a sentence in `error` when the model cannot be served so (it does not fit,
+ * ranks do not divide it, ...). */
 struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
-                                       const struct hardware *hardware, char *error, size_t error_size);
+                                       const struct hardware *hardware, const struct engine *engine, char *error,
+                                       size_t error_size);
 void device_model_free(struct device_model *model);
 
 void device_step(const struct device_model *model, const struct step_group *groups, uint32_t group_count,

@@ -31,7 +31,7 @@ static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t 
     struct device_model **model = &plan->models[pool][sharding];
     char *error = plan->model_errors[pool][sharding];
     if (*model == NULL && error[0] == '\0')
-        *model = device_model_make(&plan->scenario->model, p->shardings[sharding], &p->hardware, error,
+        *model = device_model_make(&plan->scenario->model, p->shardings[sharding], &p->hardware, &p->engine, error,
                                    sizeof plan->model_errors[pool][sharding]);
     return *model;
 }

@@ -56,7 +56,7 @@ static struct device_model *make(const char *name, const char *gpu, struct paral
     architecture.kv_format = kv;
     char error[256] = "";
     struct device_model *model =
-        device_model_make(&architecture, parallelism, known_hardware(gpu), error, sizeof error);
+        device_model_make(&architecture, parallelism, known_hardware(gpu), NULL, error, sizeof error);
     if (model == NULL)
         fail_msg("%s", error);
     return model;
@@ -412,15 +412,15 @@ static void test_refused(void **state)
     };
     char error[256];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_null(device_model_make(known_model(cases[i].model), cases[i].parallelism, known_hardware("H200"), error,
-                                      sizeof error));
+        assert_null(device_model_make(known_model(cases[i].model), cases[i].parallelism, known_hardware("H200"), NULL,
+                                      error, sizeof error));
         if (strstr(error, cases[i].says) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", error, cases[i].says);
     }
     struct hardware unknown = *known_hardware("H200");
     snprintf(unknown.gpu, sizeof unknown.gpu, "H20");
-    assert_null(
-        device_model_make(known_model("DeepSeek-R1"), (struct parallelism){8, 1, 8, 1}, &unknown, error, sizeof error));
+    assert_null(device_model_make(known_model("DeepSeek-R1"), (struct parallelism){8, 1, 8, 1}, &unknown, NULL, error,
+                                  sizeof error));
     assert_non_null(strstr(error, "\"H20\""));
     assert_non_null(strstr(error, device_gpu_names()));
 }
