@@ -253,6 +253,8 @@ static bool row_line(struct reading *reading, char *line)
         if (!(column->text ? read_text(reading, c, text, &row.keys[c])
                            : read_number(reading, column->name, text, &row.keys[c])))
             return false;
+        if (kernel_is_dimension(kind, c) && row.keys[c] == 0)
+            return wrong(reading, column->name, text, "at least 1 is wanted");
     }
     if (!read_number(reading, kind->axis, fields[reading->axis_field], &row.knot))
         return false;
@@ -325,7 +327,7 @@ static struct kernel_table *table_of(struct reading *reading, const struct kerne
     struct kernel_table *table = kernel_table_make(reading->kind, reading->rows, reading->row_count);
     CHECK(table != NULL);
     table->origin = *origin;
-    table->dropped = reading->dropped;
+    table->dropped += reading->dropped;
     for (uint32_t c = 0; c < reading->kind->column_count; c++) {
         if (!reading->kind->columns[c].text)
             continue;

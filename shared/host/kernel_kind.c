@@ -129,6 +129,11 @@ const struct kernel_kind *kernel_kind_at(uint32_t index)
     return &kinds[index];
 }
 
+bool kernel_is_dimension(const struct kernel_kind *kind, uint32_t column)
+{
+    return column + kind->dimension_count >= kind->column_count;
+}
+
 uint32_t kernel_column_of(const struct kernel_kind *kind, const char *name)
 {
     for (uint32_t i = 0; i < kind->column_count; i++)

@@ -76,6 +76,9 @@ const struct kernel_kind *kernel_kind_named(const char *name); /* NULL: none */
 const struct kernel_kind *kernel_kind_of(enum kernel_kind_id id);
 const struct kernel_kind *kernel_kind_at(uint32_t index); /* 0 ... KERNEL_KINDS - 1 */
 
+/* Whether series may be interpolated along a key column; its values are at least 1. Dimensions are the last columns. */
+bool kernel_is_dimension(const struct kernel_kind *kind, uint32_t column);
+
 /* The column of a kind; must exist. */
 uint32_t kernel_column_of(const struct kernel_kind *kind, const char *name);
 

@@ -200,7 +200,7 @@ static void body_ladders(struct body *body, struct kernel_table *table)
         for (uint32_t i = 0; i < length && !body->wrong; i++) {
             uint32_t step = body_number(body);
             knot += step;
-            body->wrong |= knot > UINT32_MAX || (i > 0 && step == 0);
+            body->wrong |= knot > UINT32_MAX || step == 0;
             table->knots[table->knot_count++] = (uint32_t)knot;
         }
         table->knot_first[l + 1] = table->knot_count;
@@ -216,6 +216,7 @@ static void body_keys(struct body *body, struct kernel_table *table)
             key += unzigzag(body_number(body));
             table->keys[s * columns + c] = key;
             body->wrong |= table->kind->columns[c].text && key >= table->text_count[c];
+            body->wrong |= kernel_is_dimension(table->kind, c) && key == 0;
         }
     }
     /* In ascending order, so that a place occurs once. */

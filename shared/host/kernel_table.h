@@ -36,7 +36,7 @@ struct kernel_table {
     const struct kernel_kind *kind;
     struct kernel_origin origin;
     uint32_t merged;                      /* rows at the same place as another: their median stands for them */
-    uint32_t dropped;                     /* rows that the kind leaves out */
+    uint32_t dropped;                     /* rows that the kind leaves out, and disturbed ones */
     char content_sha256[SHA256_HEX_SIZE]; /* of the body of the pack; empty before it is written */
 
     uint32_t text_count[KERNEL_COLUMNS_MAX]; /* 0: a column of numbers */
@@ -89,7 +89,8 @@ struct kernel_row {
 };
 
 /* Sorts rows (in place) into a table without texts and origin; NULL: out of memory. The caller has mapped texts to
- * numbers in the order of the texts. Rows at one place become their median. */
+ * numbers in the order of the texts. Rows at one place become their median; a row that takes over twice as long as both
+ * its neighbours in the series was disturbed and is dropped. */
 struct kernel_table *kernel_table_make(const struct kernel_kind *kind, struct kernel_row *rows, uint32_t count);
 
 #endif

@@ -19,6 +19,7 @@
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
 #include "runtime.h"
+#include "sim/cost/estimate.h"
 
 #include <stddef.h>
 
@@ -73,7 +74,8 @@ static inline int64_t decode_line_ns(const struct decode_line *line, uint64_t co
  * at most in long contexts. */
 struct operator_share {
     const char *name;   /* "experts" */
-    const char *source; /* the measured table, or the formula */
+    const char *source; /* the measured table, or the formula; lives as long as the model */
+    enum estimate estimate;
     int64_t ns;
     uint32_t count; /* times it runs in the step */
     enum step_bound bound;

@@ -72,6 +72,14 @@ const struct gpu_tables *gpu_tables_find(const char *gpu)
     return NULL;
 }
 
+const struct gpu_tables *gpu_tables_nearest(const char *gpu)
+{
+    const struct gpu_tables *own = gpu_tables_find(gpu);
+    if (own != NULL)
+        return own;
+    return strstr(gpu, "B200") != NULL ? &gpu_b200 : &gpu_h100;
+}
+
 const char *gpu_tables_names(void)
 {
     return "A100, B200, H100, H200";

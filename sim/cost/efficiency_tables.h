@@ -61,6 +61,9 @@ extern const struct latency_curve deepep_hopper_1, deepep_hopper_2, deepep_hoppe
 /* NULL when nothing was measured on a GPU of that name. */
 const struct gpu_tables *gpu_tables_find(const char *gpu);
 
+/* Those of the GPU, or of the one whose design is nearest: B200 for GB200, H100 for a GPU that nothing is known of. */
+const struct gpu_tables *gpu_tables_nearest(const char *gpu);
+
 /* "A100, B200, H100, H200": for messages. */
 const char *gpu_tables_names(void);
 

@@ -152,8 +152,7 @@ static double dsa_context_ns(const struct kernel_ideal *i, double heads, double 
     double scored = batch * attention_pairs(length, 0.0, 0.0);
     double attended = batch * attention_pairs(length, 0.0, DSA_KEYS);
     double latent = 2.0 * MLA_LATENT + MLA_ROPE;
-    return mla_projections_ns(i, batch * length, heads) +
-           scored * 2.0 * DSA_INDEX_HEADS * DSA_INDEX_DIM / i->flops +
+    return mla_projections_ns(i, batch * length, heads) + scored * 2.0 * DSA_INDEX_HEADS * DSA_INDEX_DIM / i->flops +
            attended * 2.0 * heads * latent / i->attention_flops;
 }
 
@@ -164,13 +163,22 @@ static double dsa_generation_ns(const struct kernel_ideal *i, double heads, doub
            mla_generation_ns(i, heads, batch, attended);
 }
 
-static double experts_ns(const struct kernel_ideal *i, double tensor, double ranks, double tokens)
+/* Rows are gathered, and scattered back in bf16. */
+static double experts_ns(const struct kernel_ideal *i, double tensor, double ranks, double tokens, double shared_width,
+                         double shared_tokens)
 {
     double rows = tokens * i->active / ranks;
-    double matrices = 3.0 * i->hidden * i->width / tensor;
+    double width = i->width / tensor;
     double touched = distinct_experts(i->experts, i->active, tokens) / ranks;
-    double memory = matrices * touched * i->weight_bytes / i->memory_bytes;
-    return larger(2.0 * matrices * rows / i->flops, memory) + 6.0 * rows * i->hidden / i->memory_bytes;
+    double weights = 3.0 * i->hidden * (touched * width + shared_width);
+    double compute = 6.0 * i->hidden * (rows * width + shared_tokens * shared_width) / i->flops;
+    return larger(compute, weights * i->weight_bytes / i->memory_bytes) + 6.0 * rows * i->hidden / i->memory_bytes;
+}
+
+double kernel_experts_ns(const struct kernel_ideal *ideal, double tensor, double ranks, double tokens,
+                         double shared_width, double shared_tokens)
+{
+    return ideal->floor_ns + experts_ns(ideal, tensor, ranks, tokens, shared_width, shared_tokens);
 }
 
 static double bmm_ns(const struct kernel_ideal *i, double heads, double tokens)
@@ -210,9 +218,9 @@ static double work_ns(const struct kernel_ideal *i, double outer, double inner, 
     case KERNEL_MOE:
     case KERNEL_WIDEEP_CONTEXT_MOE:
     case KERNEL_WIDEEP_GENERATION_MOE:
-        return experts_ns(i, outer, inner, x);
+        return experts_ns(i, outer, inner, x, 0.0, 0.0);
     case KERNEL_WIDEEP_MOE:
-        return experts_ns(i, 1.0, inner, x);
+        return experts_ns(i, 1.0, inner, x, 0.0, 0.0);
     case KERNEL_DEEPEP_LL:
     case KERNEL_DEEPEP_NORMAL:
     case KERNEL_ALLTOALL:

@@ -44,6 +44,10 @@ void kernel_ideal_make(struct kernel_ideal *ideal, const struct kernel_table *ta
 /* `outer` and `inner` are the values of the kind's dimensions, in their order; a kind with one has it in `inner`. */
 double kernel_ideal_ns(const struct kernel_ideal *ideal, double outer, double inner, double x);
 
+/* Of a KERNEL_MOE table, with experts beside the routed ones that every one of `shared_tokens` tokens goes to. */
+double kernel_experts_ns(const struct kernel_ideal *ideal, double tensor, double ranks, double tokens,
+                         double shared_width, double shared_tokens);
+
 /* Query-key pairs of a prompt of `tokens` after `cached` tokens, under a sliding window where there is one. */
 double attention_pairs(double tokens, double cached, double window);
 

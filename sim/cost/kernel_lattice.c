@@ -85,8 +85,8 @@ bool kernel_lattice_make(struct kernel_lattice *lattice, const struct kernel_tab
     for (size_t i = 0; i < nodes; i++)
         lattice->series[i] = -1;
     for (uint32_t s = first; s < first + count; s++) {
-        uint32_t outer = value_place(lattice->outer, lattice->outer_count,
-                                     dimensions == 2 ? dimension_value(table, s, 0) : 0);
+        uint32_t outer =
+            value_place(lattice->outer, lattice->outer_count, dimensions == 2 ? dimension_value(table, s, 0) : 0);
         uint32_t inner = value_place(lattice->inner, lattice->inner_count, dimension_value(table, s, dimensions - 1));
         lattice->series[outer * lattice->inner_count + inner] = (int32_t)s;
     }
@@ -145,7 +145,7 @@ static double row_ratio(const struct rows *rows, uint32_t i)
 
 /* Where x lies in a series: at a row, between two, or beyond an end. */
 struct place {
-    uint32_t low; /* the row at or below x; the first one when all are above */
+    uint32_t low;  /* the row at or below x; the first one when all are above */
     uint32_t high; /* the row at or above x; the last one when all are below */
     double fraction;
 };
@@ -213,8 +213,8 @@ static bool neighbour_shape(const struct rows *own, const struct place *place, c
     return true;
 }
 
-bool kernel_node_ratio(const struct kernel_lattice *lattice, uint32_t outer, uint32_t inner, double x,
-                       uint32_t without, double *ratio)
+bool kernel_node_ratio(const struct kernel_lattice *lattice, uint32_t outer, uint32_t inner, double x, uint32_t without,
+                       double *ratio)
 {
     static const int32_t step[4][2] = {{-1, 0}, {1, 0}, {0, -1}, {0, 1}};
     struct rows own;
@@ -427,7 +427,7 @@ static double curve_ratio(const struct kernel_sheet *sheet, const struct kernel_
     return ratios[low] + (ratios[high] - ratios[low]) * ((x_log - logs[low]) / (logs[high] - logs[low]));
 }
 
-double kernel_sheet_ratio(const struct kernel_sheet *sheet, double inner, double x, enum estimate *estimate)
+static double sheet_ratio(const struct kernel_sheet *sheet, double inner, double x, enum estimate *estimate)
 {
     double x_log = log2_of(x);
     const struct kernel_curve *curves = sheet->curves;
@@ -452,6 +452,14 @@ double kernel_sheet_ratio(const struct kernel_sheet *sheet, double inner, double
     double fraction = (log2_of(inner) - curves[low].inner_log) / (curves[high].inner_log - curves[low].inner_log);
     double below = curve_ratio(sheet, &curves[low], x_log, estimate);
     return below + (curve_ratio(sheet, &curves[high], x_log, estimate) - below) * fraction;
+}
+
+double kernel_sheet_ratio(const struct kernel_sheet *sheet, double inner, double x, enum estimate *estimate)
+{
+    double ratio = sheet_ratio(sheet, inner, x, estimate);
+    if (sheet->borrowed)
+        *estimate = ESTIMATE_MODELLED;
+    return ratio;
 }
 
 double kernel_sheet_ns(const struct kernel_sheet *sheet, double inner, double x, enum estimate *estimate)

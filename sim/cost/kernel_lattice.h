@@ -15,13 +15,8 @@
 #ifndef TANDEM_SIM_COST_KERNEL_LATTICE_H
 #define TANDEM_SIM_COST_KERNEL_LATTICE_H
 
+#include "sim/cost/estimate.h"
 #include "sim/cost/kernel_ideal.h"
-
-enum estimate {
-    ESTIMATE_MEASURED = 1,     /* a row of the table */
-    ESTIMATE_INTERPOLATED = 2, /* between rows */
-    ESTIMATE_MODELLED = 3,     /* beyond the edge of a table, or without one */
-};
 
 struct kernel_lattice {
     const struct kernel_table *table;
@@ -49,8 +44,8 @@ double kernel_lattice_floor_ns(const struct kernel_table *table, uint32_t first,
 /* log2(measured / ideal) at a node of the lattice. `without` is a row of the table that counts as not measured, or
  * KERNEL_NO_ROW. False: nothing to go by. */
 #define KERNEL_NO_ROW UINT32_MAX
-bool kernel_node_ratio(const struct kernel_lattice *lattice, uint32_t outer, uint32_t inner, double x,
-                       uint32_t without, double *ratio);
+bool kernel_node_ratio(const struct kernel_lattice *lattice, uint32_t outer, uint32_t inner, double x, uint32_t without,
+                       double *ratio);
 
 struct kernel_curve {
     uint32_t first; /* of the sheet's points */
@@ -62,6 +57,7 @@ struct kernel_curve {
 struct kernel_sheet {
     struct kernel_ideal ideal; /* the caller may change rates and bytes after making it */
     double outer;
+    bool borrowed; /* of another shape: never measured */
     bool outer_exact;
     bool inner_exact; /* of the one curve of a sheet that was made at an inner value */
     uint32_t curve_count;

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "host/kernel_pack.h"
-#include "host/scenario.h"
+#include "host/scenario_lua.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -153,6 +153,11 @@ const struct kernel_shelf *kernel_shelf_open(const char *folder, const char *gpu
     return shelf;
 }
 
+uint32_t kernel_shelf_size(const struct kernel_shelf *shelf)
+{
+    return shelf->count;
+}
+
 static bool matches(const struct pack *pack, const struct kernel_kind *kind, const char *engine)
 {
     return pack->kind == kind && (engine == NULL || strcmp(pack->engine, engine) == 0);
@@ -169,17 +174,22 @@ uint32_t kernel_shelf_count(const struct kernel_shelf *shelf, const struct kerne
 const struct kernel_table *kernel_shelf_table(const struct kernel_shelf *shelf, const struct kernel_kind *kind,
                                               const char *engine, uint32_t number, struct user_error *error)
 {
-    uint32_t i = 0;
-    for (;; i++) {
+    for (uint32_t i = 0;; i++) {
         CHECK(i < shelf->count);
         if (matches(shelf->packs[i], kind, engine) && number-- == 0)
-            break;
+            return kernel_shelf_at(shelf, i, error);
     }
-    struct pack *pack = shelf->packs[i];
+}
+
+const struct kernel_table *kernel_shelf_at(const struct kernel_shelf *shelf, uint32_t index, struct user_error *error)
+{
+    CHECK(index < shelf->count);
+    struct pack *pack = shelf->packs[index];
     pthread_mutex_lock(&lock);
     if (pack->table == NULL) {
         pack->table = kernel_pack_read(pack->path, error);
-        if (pack->table != NULL && (pack->table->kind != kind || strcmp(pack->table->origin.engine, pack->engine) != 0)) {
+        if (pack->table != NULL &&
+            (pack->table->kind != pack->kind || strcmp(pack->table->origin.engine, pack->engine) != 0)) {
             user_error_set(error, pack->path, 0, NULL, "holds table %s of engine %s, which is not what its name says",
                            pack->table->kind->name, pack->table->origin.engine);
             kernel_table_free(pack->table);

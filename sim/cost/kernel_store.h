@@ -21,4 +21,8 @@ uint32_t kernel_shelf_count(const struct kernel_shelf *shelf, const struct kerne
 const struct kernel_table *kernel_shelf_table(const struct kernel_shelf *shelf, const struct kernel_kind *kind,
                                               const char *engine, uint32_t number, struct user_error *error);
 
+/* All packs of a shelf, in the order of their kinds, engines and versions. */
+uint32_t kernel_shelf_size(const struct kernel_shelf *shelf);
+const struct kernel_table *kernel_shelf_at(const struct kernel_shelf *shelf, uint32_t index, struct user_error *error);
+
 #endif
