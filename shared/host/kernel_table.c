@@ -75,25 +75,6 @@ static bool same_series(const struct kernel_row *a, const struct kernel_row *b)
     return memcmp(a->keys, b->keys, sizeof a->keys) == 0;
 }
 
-/* More work does not take half the time: a row that takes over twice as long as both of its neighbours in the series
- * was disturbed (compiled at its first call, interrupted). Drops such rows; returns how many are left. */
-static uint32_t drop_spikes(struct kernel_row *rows, uint32_t count)
-{
-    uint32_t kept = 0;
-    uint32_t before = 0; /* code of the row before, in the source's order */
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t code = rows[i].code;
-        bool inside =
-            i > 0 && i + 1 < count && same_series(&rows[i - 1], &rows[i]) && same_series(&rows[i], &rows[i + 1]);
-        bool spike =
-            inside && code > before + LOG_CODES_AN_OCTAVE && code > (uint32_t)rows[i + 1].code + LOG_CODES_AN_OCTAVE;
-        before = code;
-        if (!spike)
-            rows[kept++] = rows[i];
-    }
-    return kept;
-}
-
 /* The ladder with the knots of rows[0 ... count - 1]: the newest that fits, for neighbours are alike, or a new one. */
 static uint32_t ladder_of(struct kernel_table *table, const struct kernel_row *rows, uint32_t count)
 {
@@ -113,12 +94,9 @@ static uint32_t ladder_of(struct kernel_table *table, const struct kernel_row *r
     return table->ladder_count - 1;
 }
 
-struct kernel_table *kernel_table_make(const struct kernel_kind *kind, struct kernel_row *rows, uint32_t count)
+/* From rows in order, one a place. */
+static struct kernel_table *table_of(const struct kernel_kind *kind, const struct kernel_row *rows, uint32_t kept)
 {
-    CHECK(count > 0 && count <= KERNEL_ROWS_MAX);
-    qsort(rows, count, sizeof rows[0], compare_rows);
-    uint32_t places = merge_rows(rows, count);
-    uint32_t kept = drop_spikes(rows, places);
     uint32_t series = 1;
     for (uint32_t i = 1; i < kept; i++)
         series += !same_series(&rows[i - 1], &rows[i]);
@@ -126,8 +104,6 @@ struct kernel_table *kernel_table_make(const struct kernel_kind *kind, struct ke
     if (table == NULL)
         return NULL;
     table->kind = kind;
-    table->merged = count - places;
-    table->dropped = places - kept;
     table->keys = calloc((size_t)series * kind->column_count, sizeof table->keys[0]);
     table->ladder = calloc(series, sizeof table->ladder[0]);
     table->row_first = calloc((size_t)series + 1, sizeof table->row_first[0]);
@@ -152,5 +128,75 @@ struct kernel_table *kernel_table_make(const struct kernel_kind *kind, struct ke
         i = end;
     }
     table->row_count = kept;
+    return table;
+}
+
+/* The code of a series at a knot; 0: none. */
+static uint32_t code_at(const struct kernel_table *table, uint32_t series, uint32_t knot)
+{
+    const uint32_t *knots = kernel_knots(table, series);
+    uint32_t low = 0;
+    uint32_t high = kernel_knot_count(table, series);
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (knots[middle] < knot)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < kernel_knot_count(table, series) && knots[low] == knot ? kernel_codes(table, series)[low] : 0;
+}
+
+/* Whether two series differ in their last key, the inner dimension, alone. */
+static bool beside(const struct kernel_table *table, uint32_t a, uint32_t b)
+{
+    size_t columns = table->kind->column_count;
+    return memcmp(table->keys + a * columns, table->keys + b * columns, (columns - 1) * sizeof table->keys[0]) == 0;
+}
+
+static bool is_spike(uint32_t code, uint32_t before, uint32_t after)
+{
+    return before > 0 && after > 0 && code > before + LOG_CODES_AN_OCTAVE && code > after + LOG_CODES_AN_OCTAVE;
+}
+
+/* More work does not take half the time: a row that takes over twice as long as both of its neighbours, along the axis
+ * or along the inner dimension, was disturbed (compiled at its first call, interrupted). Leaves the others
+ * at the front of `rows`, which are those of the table in its order, and returns how many they are. */
+static uint32_t part_spikes(const struct kernel_table *table, struct kernel_row *rows)
+{
+    uint32_t kept = 0;
+    for (uint32_t s = 0; s < table->series_count; s++) {
+        const uint16_t *codes = kernel_codes(table, s);
+        uint32_t count = kernel_knot_count(table, s);
+        bool inside = s > 0 && s + 1 < table->series_count && beside(table, s - 1, s) && beside(table, s, s + 1);
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t knot = kernel_knots(table, s)[i];
+            bool spike = i > 0 && i + 1 < count && is_spike(codes[i], codes[i - 1], codes[i + 1]);
+            if (inside && !spike)
+                spike = is_spike(codes[i], code_at(table, s - 1, knot), code_at(table, s + 1, knot));
+            if (!spike)
+                rows[kept++] = rows[table->row_first[s] + i];
+        }
+    }
+    return kept;
+}
+
+struct kernel_table *kernel_table_make(const struct kernel_kind *kind, struct kernel_row *rows, uint32_t count)
+{
+    CHECK(count > 0 && count <= KERNEL_ROWS_MAX);
+    qsort(rows, count, sizeof rows[0], compare_rows);
+    uint32_t places = merge_rows(rows, count);
+    struct kernel_table *table = table_of(kind, rows, places);
+    if (table == NULL)
+        return NULL;
+    uint32_t kept = part_spikes(table, rows);
+    if (kept < places) {
+        kernel_table_free(table);
+        table = table_of(kind, rows, kept);
+        if (table == NULL)
+            return NULL;
+    }
+    table->merged = count - places;
+    table->dropped = places - kept;
     return table;
 }

@@ -189,13 +189,21 @@ struct operator_time operator_evaluate(const struct device_model *model, const s
 
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
+/* Measurements are noisy, and a longer step must not get shorter for that. The largest time so far does not decrease,
+ * nor does the least time still to come; half of each stays in the middle of the noise. */
 static void curve_smooth(struct token_curve *curve)
 {
-    for (uint32_t i = 1; i < TOKEN_CURVE_KNOTS; i++)
-        curve->ns[i] = max_i64(curve->ns[i], curve->ns[i - 1]);
+    int64_t least[TOKEN_CURVE_KNOTS];
+    int64_t most = 0;
+    least[TOKEN_CURVE_KNOTS - 1] = curve->ns[TOKEN_CURVE_KNOTS - 1];
+    for (uint32_t i = TOKEN_CURVE_KNOTS - 1; i-- > 0;)
+        least[i] = min_i64(curve->ns[i], least[i + 1]);
+    for (uint32_t i = 0; i < TOKEN_CURVE_KNOTS; i++) {
+        most = max_i64(most, curve->ns[i]);
+        curve->ns[i] = (most + least[i]) / 2;
+    }
 }
 
-/* Measured efficiencies are noisy: a curve is made to never decrease by carrying the largest value so far. */
 static void curves_make(struct device_model *model)
 {
     for (uint32_t knot = 1; knot < TOKEN_CURVE_KNOTS; knot++) {
