@@ -44,6 +44,7 @@ const struct command *const commands[] = {
     &command_run,
     &command_explain,
     &command_compare,
+    &command_validate,
     &command_bench,
 #ifdef TANDEM_REAL
     &command_bench_fabric,
