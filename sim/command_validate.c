@@ -17,6 +17,11 @@
 
 const struct validation_source validation_sources[] = {
     {"serving", "InferenceX serving runs", true, validate_serving},
+    {"timestamps", "requests of recorded vLLM servers", true, validate_timestamps},
+    {"steps", "Splitwise's prompt and token times", true, validate_steps},
+    {"layerwise", "the layer-wise transfer table", true, validate_layerwise},
+    {"transfers", "the KV of whole prompts", true, validate_transfers},
+    {"nics", "single and paged writes", true, validate_nics},
     {NULL, NULL, false, NULL},
 };
 

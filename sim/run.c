@@ -195,7 +195,8 @@ static struct sim *make_sim(struct run *run, uint64_t seed)
         uint32_t pool = instance->pool == UINT32_MAX ? 0 : instance->pool;
         node->network.hardware = run->scenario->pools[pool].hardware;
         if (instance->pool != UINT32_MAX)
-            node->device = device_of(run->models->pool[pool]);
+            node->device =
+                run->options->devices != NULL ? run->options->devices[pool] : device_of(run->models->pool[pool]);
     }
     struct sim_config config = {
         .seed = seed,
@@ -303,7 +304,7 @@ static bool set_up(struct run *run, const struct deployment_choice *choice, uint
     run->deployment = deployment_make(run->scenario, choice, &sizes, seed, error, sizeof error);
     if (run->deployment == NULL)
         return refuse(run, error);
-    if (run->options->models == NULL) {
+    if (run->options->models == NULL && run->options->devices == NULL) {
         if (!run_models_make(run->scenario, choice, &run->own_models, error, sizeof error))
             return refuse(run, error);
         run->models = &run->own_models;

@@ -159,15 +159,17 @@ static bool find_model(const struct csv_table *models, const struct serving_row 
     return false;
 }
 
-/* The settings of the first row that matches; an empty cell matches everything. */
+/* The settings of the first row that matches: an empty cell matches everything, a version what begins with it. */
 static void set_settings(const struct csv_table *table, const char *module, struct serving_row *row)
 {
-    const char *const wanted[3] = {row->engine_name, row->system, module};
+    const char *const wanted[4] = {row->engine_name, row->system, module, row->version};
     for (uint32_t i = 0; i < table->row_count; i++) {
         bool matches = true;
-        for (uint32_t c = 0; c < 3; c++) {
+        for (uint32_t c = 0; c < 4; c++) {
             const char *cell = csv_text(table, i, c);
-            matches = matches && (cell[0] == '\0' || strcmp(cell, wanted[c]) == 0);
+            size_t length = strlen(cell);
+            bool whole = c < 3 && length > 0;
+            matches = matches && strncmp(cell, wanted[c], whole ? length + 1 : length) == 0;
         }
         if (!matches)
             continue;
@@ -175,7 +177,9 @@ static void set_settings(const struct csv_table *table, const char *module, stru
         int64_t batch = csv_integer(table, i, csv_column(table, "batch"), 0);
         row->kv = format_of(csv_text(table, i, csv_column(table, "kv")));
         row->batch_max = (uint32_t)(batch > 0 ? batch : max_i64(1, row->concurrency));
-        row->budget = (uint32_t)(budget > 0 ? budget : (int64_t)row->prompt + row->output);
+        row->budget = (uint32_t)(budget > 0   ? budget
+                                 : budget < 0 ? -budget * row->prompt
+                                              : (int64_t)row->prompt + row->output);
         row->budget = max_u32(row->budget, row->batch_max);
         row->memory_permille = (uint32_t)csv_integer(table, i, csv_column(table, "memory"), 900);
         return;
