@@ -75,9 +75,6 @@ static void read_engine(const struct cursor *pool, struct engine *engine)
     if (!lua_isnil(L, -1))
         read_no_others(&cursor, &schema_engine, NULL, 0);
     read_fields(&cursor, &schema_engine, engine);
-    if (engine->graph_step > engine->graph_max)
-        cursor_fail(&cursor, "graph_max", "must be at least graph_step (%u), not %u", engine->graph_step,
-                    engine->graph_max);
     lua_pop(L, 1);
 }
 

@@ -420,7 +420,7 @@ struct device_model *device_model_make(const struct architecture *architecture, 
         free(model);
         return NULL;
     }
-    model->engine = engine != NULL ? *engine : engine_neutral();
+    model->engine = engine != NULL && engine->kernels != 0 ? *engine : engine_neutral();
     shapes_make(model, architecture, parallelism);
     add_operators(model, architecture, parallelism);
     curves_make(model);

@@ -47,8 +47,8 @@ struct decode_line {
     uint64_t slope_q32;
 };
 
-/* `engine` NULL: the neutral one. NULL with a sentence in `error` when the model cannot be served so (it does not fit,
- * ranks do not divide it, ...). */
+/* `engine` NULL, or one that names no kernels: the neutral one. NULL with a sentence in `error` when the model cannot
+ * be served so (it does not fit, ranks do not divide it, ...). */
 struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
                                        const struct hardware *hardware, const struct engine *engine, char *error,
                                        size_t error_size);
