@@ -61,7 +61,7 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
         char why[1024] = "";
         models->pool[p] = device_model_make(&scenario->model, pool->shardings[choice->pool[p].sharding],
                                             &pool->hardware, why, sizeof why);
-        if (models->pool[p] == NULL) {
+        if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, why, sizeof why)) {
             snprintf(error, error_size, "pool %s: %s", pool->name, why);
             run_models_free(models);
             return false;

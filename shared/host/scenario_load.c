@@ -88,7 +88,11 @@ static void read_scenario(const struct cursor *root, struct scenario *scenario)
 static int load_protected(lua_State *L)
 {
     struct scenario_loaded *loaded = lua_touserdata(L, 1);
-    struct reader reader = {.L = L, .origins = &loaded->origins, .sets = loaded->sets, .set_count = loaded->set_count};
+    struct reader reader = {.L = L,
+                            .origins = &loaded->origins,
+                            .sets = loaded->sets,
+                            .set_count = loaded->set_count,
+                            .steps = loaded->steps};
     const char *path = loaded->scenario.path;
     luaL_checkstack(L, 64, NULL);
     sandbox_run_file(L, path);
@@ -158,6 +162,8 @@ void scenario_free(struct scenario *scenario)
     if (loaded == NULL)
         return;
     sandbox_close(&loaded->sandbox);
+    for (size_t k = 0; k < SCENARIO_POOLS_MAX; k++)
+        free(loaded->steps[k]);
     free(loaded->sets);
     free(loaded->origins.items);
     free(loaded);
