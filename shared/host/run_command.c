@@ -1,33 +1,69 @@
 /* See run_command.h. */
+#define _XOPEN_SOURCE 700 /* realpath */
+
 #include "host/run_command.h"
 
 #include "host/report_run.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- What was given ---------------------------------------------------------------------------------------------- */
+
+/* Takes `text`, which it owns. */
+static bool add_set(struct scenario_sets *sets, char *text, struct user_error *error)
+{
+    if (text == NULL || sets->count == SETS_MAX) {
+        user_error_set(error, NULL, 0, NULL, text == NULL ? "out of memory" : "--set: more than %d", SETS_MAX);
+        free(text);
+        return false;
+    }
+    sets->texts[sets->count] = text;
+    return scenario_override_split(text, &sets->sets[sets->count++], error);
+}
+
+/* NAME=FILE becomes hardware.NAME=/absolute/FILE: it is stored with the run, which may be asked for from elsewhere. */
+static bool add_hardware(struct scenario_sets *sets, const char *text, struct user_error *error)
+{
+    size_t name = strcspn(text, "=");
+    if (name == 0 || text[name] == '\0' || text[name + 1] == '\0') {
+        user_error_set(error, NULL, 0, NULL, "--hardware %s: must have the form NAME=FILE, as in host=build/host.lua",
+                       text);
+        return false;
+    }
+    char *path = realpath(text + name + 1, NULL);
+    if (path == NULL) {
+        user_error_set(error, NULL, 0, NULL, "--hardware %s: %s", text, strerror(errno));
+        return false;
+    }
+    size_t size = strlen(OVERRIDE_HARDWARE) + name + strlen(path) + 2;
+    char *set = malloc(size);
+    if (set != NULL)
+        snprintf(set, size, OVERRIDE_HARDWARE "%.*s=%s", (int)name, text, path);
+    free(path);
+    return add_set(sets, set, error);
+}
+
+static char *copy_text(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = malloc(size);
+    return copy == NULL ? NULL : memcpy(copy, text, size);
+}
 
 bool scenario_sets_read(const struct arguments *arguments, struct scenario_sets *sets, struct user_error *error)
 {
     size_t cursor = 0;
     const char *text;
     *sets = (struct scenario_sets){.count = 0};
-    while ((text = argument_next(arguments, "set", &cursor)) != NULL) {
-        if (sets->count == SETS_MAX) {
-            user_error_set(error, NULL, 0, NULL, "--set: more than %d", SETS_MAX);
+    while ((text = argument_next(arguments, "set", &cursor)) != NULL)
+        if (!add_set(sets, copy_text(text), error))
             return false;
-        }
-        size_t size = strlen(text) + 1;
-        char *copy = malloc(size);
-        if (copy == NULL) {
-            user_error_set(error, NULL, 0, NULL, "out of memory");
+    cursor = 0;
+    while (argument_offered(arguments, "hardware") && (text = argument_next(arguments, "hardware", &cursor)) != NULL)
+        if (!add_hardware(sets, text, error))
             return false;
-        }
-        sets->texts[sets->count] = memcpy(copy, text, size);
-        if (!scenario_override_split(copy, &sets->sets[sets->count++], error))
-            return false;
-    }
     return true;
 }
 
@@ -112,6 +148,7 @@ int run_tell(struct results *store, int64_t run, struct scenario *scenario, cons
 const struct option run_options[] = {
     {"backend", "sim|real", "simulate it (sim), or run it with processes and a fabric (real)", OPTION_CHOICE},
     {"set", "PATH=VALUE", "change a value of the scenario", OPTION_LIST},
+    HARDWARE_OPTION,
     {"seed", "N", "of the run (the scenario's)", OPTION_INTEGER},
     {"record", "LIST", "store these too: transfers, steps, or both with a comma", OPTION_TEXT},
     {"db", "FILE", "the results database (tandem.db)", OPTION_TEXT},

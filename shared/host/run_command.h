@@ -11,7 +11,13 @@
 
 #define SETS_MAX 64
 
-/* What `--set` gave, as the loader takes it; the texts are owned. */
+/* For the option tables of commands that load scenarios. */
+#define HARDWARE_OPTION                                                                                                \
+    {                                                                                                                  \
+        "hardware", "NAME=FILE", "read this file where hardware.NAME is required", OPTION_LIST                         \
+    }
+
+/* What `--set` gave, and `--hardware` where the command has it, as the loader takes it; the texts are owned. */
 struct scenario_sets {
     struct scenario_override sets[SETS_MAX];
     char *texts[SETS_MAX];
