@@ -6,6 +6,7 @@
 #include "host/report_run.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,6 +113,15 @@ uint32_t run_params(const struct scenario_override *sets, size_t count, struct r
     return kept;
 }
 
+uint32_t run_replay_param(int64_t replay_of, char text[24], struct results_param *param)
+{
+    if (replay_of == 0)
+        return 0;
+    snprintf(text, 24, "%" PRId64, replay_of);
+    *param = (struct results_param){RESULTS_REPLAY_PARAM, text};
+    return 1;
+}
+
 /* ---- The answer -------------------------------------------------------------------------------------------------- */
 
 int run_tell(struct results *store, int64_t run, struct scenario *scenario, const struct scenario_override *overrides,
@@ -170,27 +180,36 @@ const struct option run_options[] = {
 static const struct backend *find_backend(const struct backend *backends, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
-        if (name == NULL || strcmp(backends[i].name, name) == 0)
+        if (strcmp(backends[i].name, name) == 0)
             return &backends[i];
     return NULL; /* the option's choices are the table's names */
 }
 
-int run_by_backend(const struct backend *backends, size_t count, const struct command_context *command,
-                   const struct arguments *arguments, struct user_error *error)
+const struct backend *backend_choose(const struct backend *backends, size_t count, const char *otherwise,
+                                     const struct arguments *arguments, struct user_error *error)
 {
-    const struct backend *chosen = find_backend(backends, count, argument_text(arguments, "backend"));
+    const char *name = argument_text(arguments, "backend");
+    name = name == NULL ? otherwise : name;
+    const struct backend *chosen = find_backend(backends, count, name);
     if (chosen == NULL || chosen->run == NULL) {
-        user_error_set(error, NULL, 0, NULL, "--backend %s: %s", argument_text(arguments, "backend"),
+        user_error_set(error, NULL, 0, NULL, "--backend %s: %s", name,
                        chosen == NULL ? "this program does not know it" : chosen->absent);
-        return EXIT_USER;
+        return NULL;
     }
     for (size_t i = 0; i < count; i++) {
         for (size_t k = 0; &backends[i] != chosen && backends[i].alone[k] != NULL; k++) {
             if (!argument_given(arguments, backends[i].alone[k]))
                 continue;
             user_error_set(error, NULL, 0, NULL, "--%s is for --backend %s", backends[i].alone[k], backends[i].name);
-            return EXIT_USER;
+            return NULL;
         }
     }
-    return chosen->run(command, arguments, error);
+    return chosen;
+}
+
+int run_by_backend(const struct backend *backends, size_t count, const struct command_context *command,
+                   const struct arguments *arguments, struct user_error *error)
+{
+    const struct backend *chosen = backend_choose(backends, count, backends[0].name, arguments, error);
+    return chosen == NULL ? EXIT_USER : chosen->run(command, arguments, error);
 }
