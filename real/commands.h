@@ -5,5 +5,6 @@
 #include "host/command.h"
 
 extern const struct command command_bench_fabric;
+extern const struct command command_replay_events;
 
 #endif

@@ -70,6 +70,7 @@ const struct command *const commands[] = {
     &command_bench,
 #ifdef TANDEM_REAL
     &command_bench_fabric,
+    &command_replay_events,
 #endif
     NULL,
 };
