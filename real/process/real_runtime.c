@@ -409,7 +409,7 @@ static void write_done(struct real_runtime *real, const struct fabric_event *don
         .layers = (uint32_t)done->count,
         .bytes = done->bytes,
         .writes = done->writes,
-        .posted_ns = done->writes == 0 ? posted.posted_ns : done->posted_ns - origin_ns,
+        .posted_ns = posted.posted_ns,
         .landed_ns = done->writes == 0 ? posted.posted_ns : done->done_ns - origin_ns,
         .confirmed_ns = real_runtime_now_ns(real),
     };

@@ -399,10 +399,19 @@ static const char *const version_3[] = {
     NULL,
 };
 
+/* ---- Version 4: runs that are played again ------------------------------------------------------------------------ */
+
+static const char *const version_4[] = {
+    "ALTER TABLE run ADD COLUMN replay_of INTEGER REFERENCES run(id) -- whose arrivals it has",
+
+    NULL,
+};
+
 const struct results_migration results_migrations[] = {
     {version_1},
     {version_2},
     {version_3},
+    {version_4},
 };
 const uint32_t results_migration_count = sizeof results_migrations / sizeof *results_migrations;
 
