@@ -139,9 +139,9 @@ static void front_frame(struct instance *instance, const struct frame *frame)
 static void on_frame(void *self, uint32_t node, const struct frame *frame)
 {
     struct instance *instance = self;
-    if (frame->kind == FRAME_MESSAGE && instance->started && !instance->finished) {
-        if (frame->length <= MESSAGE_BYTES_MAX)
-            real_runtime_message(instance->real, node, frame->body, frame->length);
+    if (frame->kind == FRAME_MESSAGE || frame->kind == FRAME_ANSWERS) {
+        if (instance->started && !instance->finished && !real_runtime_frame(instance->real, node, frame))
+            instance_trouble(instance, "a node sent a message that makes no sense");
         return;
     }
     if (node == 0) {
@@ -316,11 +316,19 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
     return instance->mesh != NULL;
 }
 
+static bool serves(void *self, uint32_t request)
+{
+    return node_serves(((struct instance *)self)->node, request);
+}
+
 static void make_runtime(struct instance *instance)
 {
     bool verifies = instance->verifier != NULL;
+    instance->answers = answers_make(
+        &(struct answers_config){.vocab = instance->world->scenario->model.vocab, .serves = serves, .self = instance});
     struct real_config config = {
         .node = instance->config->node,
+        .answers = instance->answers,
         .limits = real_world_limits(),
         .handle = handle,
         .self = instance,
@@ -408,6 +416,7 @@ static void tear_down(struct instance *instance)
     real_runtime_free(instance->real);
     mesh_free(instance->mesh);
     verifier_free(instance->verifier);
+    answers_free(instance->answers);
     free(instance->node_memory);
     check_context_set(NULL);
     free(instance);
