@@ -28,7 +28,7 @@
 #include <sqlite3.h>
 
 #define OPTIONS_MAX 40
-#define WAIT_NS (60 * NS_PER_S)
+#define WAIT_NS (180 * NS_PER_S) /* on a very busy machine */
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
@@ -174,6 +174,42 @@ static void show_log(const struct real_run *run)
         fclose(file);
 }
 
+bool real_run_logged(const struct real_run *run, const char *text)
+{
+    char path[128];
+    char line[4096];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/log", run->folder);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL)
+        found = strstr(line, text) != NULL;
+    if (file != NULL)
+        fclose(file);
+    return found;
+}
+
+pid_t real_run_thread(pid_t process, const char *name)
+{
+    char path[300];
+    pid_t thread = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)process);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder != NULL && thread == 0 && (entry = readdir(folder)) != NULL;) {
+        char text[32] = "";
+        snprintf(path, sizeof path, "/proc/%d/task/%s/comm", (int)process, entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file == NULL)
+            continue;
+        if (fgets(text, sizeof text, file) != NULL && strcspn(text, "\n") == strlen(name) &&
+            strncmp(text, name, strlen(name)) == 0)
+            thread = (pid_t)strtol(entry->d_name, NULL, 10);
+        fclose(file);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return thread;
+}
+
 int real_run_wait(struct real_run *run, int wanted)
 {
     int status = 0;
@@ -274,8 +310,8 @@ bool real_run_has_database(const struct real_run *run)
 int64_t real_run_query(const struct real_run *run, const char *sql)
 {
     char path[128];
-    sqlite3 *database;
-    sqlite3_stmt *statement;
+    sqlite3 *database = NULL;
+    sqlite3_stmt *statement = NULL;
     snprintf(path, sizeof path, "%s/run.db", run->folder);
     if (sqlite3_open_v2(path, &database, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
         sqlite3_prepare_v2(database, sql, -1, &statement, NULL) != SQLITE_OK)

@@ -43,6 +43,12 @@ bool real_run_started(const struct real_run *run);
 bool real_run_recorded(const struct real_run *run, int64_t bytes);
 int64_t real_run_recorded_bytes(const struct real_run *run);
 
+/* Whether its output so far has this text. */
+bool real_run_logged(const struct real_run *run, const char *text);
+
+/* The thread of a process that bears this name; 0: none. */
+pid_t real_run_thread(pid_t process, const char *name);
+
 /* Waits for the end; the exit status, or 128 + the signal. Shows the log when it is not `wanted`. */
 int real_run_wait(struct real_run *run, int wanted);
 
