@@ -6,7 +6,7 @@
  * process and no shared memory is left; the database is sound; and every survivor's recording, given to a new node,
  * makes the same calls again. After the launcher's death all of it is gone but a sound database without the run.
  *
- * A few in the tests; TANDEM_KILLS=N makes N of them (scripts/kills) and only them. Each prints its seed;
+ * A few in the tests, more with TANDEM_LONG=1; TANDEM_KILLS=N makes N of them (scripts/kills). Each prints its seed;
  * TANDEM_KILL_SEED=S starts there. A point is how much of its recording the front has written, so that it means the
  * same on a slow machine.
  */
@@ -285,7 +285,7 @@ int main(int argc, char **argv)
     if (run_real_role(argc, argv, &status))
         return status;
     uint64_t first = (uint64_t)number("TANDEM_KILL_SEED", 1);
-    size_t count = (size_t)number("TANDEM_KILLS", 10);
+    size_t count = (size_t)number("TANDEM_KILLS", getenv("TANDEM_LONG") != NULL ? 20 : 3);
     uint64_t *seeds = calloc(count, sizeof *seeds);
     char(*names)[32] = calloc(count, sizeof *names);
     struct CMUnitTest *tests = calloc(count, sizeof *tests);
