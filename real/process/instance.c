@@ -3,13 +3,15 @@
 #include "real/process/instance_internal.h"
 
 #include "base/arith.h"
+#include "host/command.h"
+#include "real/fabric/leftovers.h"
 #include "real/process/shared_memory.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <unistd.h>
 
 #define TURN_NS INT64_C(5000000)
 #define REPORT_NS INT64_C(10000000) /* records reach the front at least this often: they say that none is missing */
@@ -410,8 +412,12 @@ static void say_trouble(struct instance *instance)
 
 static void tear_down(struct instance *instance)
 {
-    if (instance->fabric != NULL)
-        fabric_thread_stop(instance->fabric);
+    if (!fabric_thread_stop(instance->fabric)) {
+        /* Nothing that the thread may touch can be freed. The executors die with their parent, memory with its last
+         * user; only what the provider keeps in files is left to remove. */
+        leftovers_remove_of(getpid());
+        _exit(EXIT_USER);
+    }
     executors_stop(instance->executors);
     real_runtime_free(instance->real);
     mesh_free(instance->mesh);
