@@ -185,7 +185,8 @@ static bool next_event(struct fabric *fabric, struct fabric_event *event)
     uint32_t immediate;
     uint64_t count;
     if (immediates_next(&fabric->immediates, &immediate, &count)) {
-        *event = (struct fabric_event){.kind = FABRIC_IMMEDIATE, .id = immediate, .count = count};
+        *event = (struct fabric_event){
+            .kind = FABRIC_IMMEDIATE, .id = immediate, .count = count, .done_ns = fabric_clock_ns()};
         return true;
     }
     return tickets_next_done(fabric, event) || next_peer_error(fabric, event);

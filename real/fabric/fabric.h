@@ -106,8 +106,8 @@ struct fabric_event {
     uint32_t id;     /* ticket, immediate, node */
     uint32_t status; /* enum write_status; of a peer error, the NIC whose rail broke */
     uint64_t count; /* layers posted whole; writes counted; rails to the peer that are left (0: it cannot be reached) */
-    int64_t posted_ns; /* of a write's first post and last completion, for transfer rows */
-    int64_t done_ns;
+    int64_t posted_ns; /* of a write: of its first post */
+    int64_t done_ns;   /* of a write: of its last completion; of an immediate: when the last was counted */
     uint64_t bytes;
     uint64_t writes;
 };

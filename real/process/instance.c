@@ -268,7 +268,7 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
             (struct fabric_rank){executors_memory(instance->executors, r), kv_memory_bytes(&instance->memory, r)};
     struct fabric_config config = {
         .provider = options->provider,
-        .address = options->bind,
+        .address = options->address,
         .nics = options->nics != 0 ? options->nics : min_u32(ranks, FABRIC_NICS_MAX),
         .window = options->window,
         .memory = instance->memory,
@@ -308,7 +308,7 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
 {
     struct mesh_config config = {
         .node_count = instance->world->deployment->node_count,
-        .bind = instance->start->options->bind,
+        .bind = instance->start->options->address,
         .heartbeat_ns = HEARTBEAT_NS_DEFAULT,
         .heartbeats_missed = instance->start->options->heartbeats_missed,
         .listener = {.self = instance, .up = on_up, .frame = on_frame, .down = on_down},
