@@ -49,8 +49,11 @@ static const struct field top_fields[] = {
 const struct schema schema_top = {top_fields, LENGTH(top_fields)};
 
 static const struct field_name attention_names[] = {{"gqa", ATTENTION_GQA}, {"mla", ATTENTION_MLA}};
-static const struct field_name weight_names[] = {
-    {"bf16", FORMAT_BF16}, {"fp8", FORMAT_FP8}, {"fp8_block", FORMAT_FP8_BLOCK}, {"fp4", FORMAT_FP4}};
+static const struct field_name weight_names[] = {{"bf16", FORMAT_BF16},
+                                                 {"fp8", FORMAT_FP8},
+                                                 {"fp8_block", FORMAT_FP8_BLOCK},
+                                                 {"fp4", FORMAT_FP4},
+                                                 {"int4", FORMAT_INT4}};
 static const struct field_name cache_names[] = {{"bf16", FORMAT_BF16}, {"fp8", FORMAT_FP8}};
 
 static const struct field model_fields[] = {
@@ -75,6 +78,9 @@ static const struct field model_fields[] = {
     COUNT("shared_experts", struct architecture, shared_experts, 0, 0, 64, NULL),
     COUNT("window", struct architecture, window, 0, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
     COUNT("full_layers", struct architecture, full_layers, 0, 0, LAYERS_MAX, "LAYERS_MAX"),
+    COUNT("index_topk", struct architecture, index_topk, 0, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
+    COUNT("index_heads", struct architecture, index_heads, 0, 0, 1 << 10, NULL),
+    COUNT("index_dim", struct architecture, index_dim, 0, 0, 1 << 12, NULL),
     NAME_REQUIRED("weights", struct architecture, weight_format, weight_names),
     NAME("expert_weights", struct architecture, expert_weight_format, 0, weight_names), /* 0: as weights */
     NAME("kv", struct architecture, kv_format, FORMAT_BF16, cache_names),

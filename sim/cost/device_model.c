@@ -414,6 +414,12 @@ struct device_model *device_model_make(const struct architecture *architecture, 
 {
     if (!ranks_fit(architecture, parallelism, error, error_size))
         return NULL;
+    if (architecture->index_topk > 0) {
+        snprintf(error, error_size,
+                 "%s: its memory and its transfers are modelled, but not the time of sparse attention",
+                 architecture->name);
+        return NULL;
+    }
     struct device_model *model = calloc(1, sizeof *model);
     if (model == NULL) {
         snprintf(error, error_size, "%s: out of memory for the cost model", architecture->name);
