@@ -228,7 +228,7 @@ static void child_engine(const struct fabric_bench_config *config, uint32_t byte
 {
     static const _Atomic uint64_t counter;
     char error[256];
-    struct fabric_rank rank = {region(), REGION_BYTES};
+    struct fabric_rank rank = {.memory = region(), .bytes = REGION_BYTES};
     struct fabric_config engine = engine_config(config, bytes, &rank, &counter);
     struct fabric *fabric = fabric_make(&engine, error, sizeof error);
     if (fabric != NULL && engine_meet(meeting, fabric, 0, &engine.memory, error, sizeof error))
@@ -241,7 +241,7 @@ static bool turn_engine(const struct fabric_bench_config *config, uint32_t bytes
                         struct turn *turn, char *error, size_t error_size)
 {
     static const _Atomic uint64_t counter;
-    struct fabric_rank rank = {region(), REGION_BYTES};
+    struct fabric_rank rank = {.memory = region(), .bytes = REGION_BYTES};
     struct fabric_config engine = engine_config(config, bytes, &rank, &counter);
     struct engine_writer writer = {.page_count = engine.memory.pages};
     writer.fabric = fabric_make(&engine, error, error_size);
