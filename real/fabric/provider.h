@@ -44,6 +44,9 @@ struct nic {
  * more NICs than there are share the hardware. False with a sentence. */
 bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
               size_t error_size);
+/* The same, of a NIC that takes the memory of devices (FI_HMEM). */
+bool nic_open_devices(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
+                      char *error, size_t error_size);
 void nic_close(struct nic *nic);
 
 static inline bool nic_mr(const struct nic *nic, int mode)

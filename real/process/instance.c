@@ -265,7 +265,7 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
     struct fabric_rank *regions = allocate(ranks, sizeof *regions);
     for (uint32_t r = 0; r < ranks; r++)
         regions[r] =
-            (struct fabric_rank){executors_memory(instance->executors, r), kv_memory_bytes(&instance->memory, r)};
+            (struct fabric_rank){.memory = executors_memory(instance->executors, r), .bytes = kv_memory_bytes(&instance->memory, r)};
     struct fabric_config config = {
         .provider = options->provider,
         .address = options->address,
