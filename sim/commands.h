@@ -8,10 +8,13 @@ extern const struct command command_explain;
 extern const struct command command_compare;
 extern const struct command command_plan;
 extern const struct command command_bench;
+extern const struct command command_validate;
 extern const struct command command_pack;
 
 /* The simulator as a backend of `tandem run`, and the options that it alone takes. */
 int run_simulated(const struct command_context *command, const struct arguments *arguments, struct user_error *error);
+int replay_simulated(const struct replay *replay, const struct command_context *command,
+                     const struct arguments *arguments, int64_t *run, struct user_error *error);
 extern const char *const run_simulated_alone[];
 
 #endif

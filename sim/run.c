@@ -3,7 +3,6 @@
 
 #include "base/arith.h"
 #include "host/recorder.h"
-#include "host/workload.h"
 #include "sim/checkers.h"
 
 #include <inttypes.h>
@@ -61,7 +60,7 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
         char why[1024] = "";
         models->pool[p] = device_model_make(&scenario->model, pool->shardings[choice->pool[p].sharding],
                                             &pool->hardware, &pool->engine, why, sizeof why);
-        if (models->pool[p] == NULL) {
+        if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, why, sizeof why)) {
             snprintf(error, error_size, "pool %s: %s", pool->name, why);
             run_models_free(models);
             return false;
@@ -137,7 +136,7 @@ static void on_row(void *self, const struct request_row *row, bool met)
         run->seen_enough = true;
         sim_stop(run->sim);
     }
-    if (run->load->arrivals == ARRIVAL_CLOSED) {
+    if (run->load->arrivals == ARRIVAL_CLOSED && run->options->arrivals == NULL) {
         run->answering++;
         sim_call_at(run->sim, sim_now_ns(run->sim), (struct sim_call){.run = answer, .self = run});
     }
@@ -195,7 +194,8 @@ static struct sim *make_sim(struct run *run, uint64_t seed)
         uint32_t pool = instance->pool == UINT32_MAX ? 0 : instance->pool;
         node->network.hardware = run->scenario->pools[pool].hardware;
         if (instance->pool != UINT32_MAX)
-            node->device = device_of(run->models->pool[pool]);
+            node->device =
+                run->options->devices != NULL ? run->options->devices[pool] : device_of(run->models->pool[pool]);
     }
     struct sim_config config = {
         .seed = seed,
@@ -303,7 +303,7 @@ static bool set_up(struct run *run, const struct deployment_choice *choice, uint
     run->deployment = deployment_make(run->scenario, choice, &sizes, seed, error, sizeof error);
     if (run->deployment == NULL)
         return refuse(run, error);
-    if (run->options->models == NULL) {
+    if (run->options->models == NULL && run->options->devices == NULL) {
         if (!run_models_make(run->scenario, choice, &run->own_models, error, sizeof error))
             return refuse(run, error);
         run->models = &run->own_models;
@@ -311,7 +311,7 @@ static bool set_up(struct run *run, const struct deployment_choice *choice, uint
         run->models = run->options->models;
     }
     struct user_error user_error = {0};
-    run->workload = workload_create(run->load, seed, run->options->recorded, &user_error);
+    run->workload = workload_create_again(run->load, seed, run->options->recorded, run->options->arrivals, &user_error);
     if (run->workload == NULL)
         return refuse(run, user_error.text);
     run->sim = make_sim(run, seed);

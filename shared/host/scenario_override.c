@@ -50,7 +50,8 @@ static bool optional_section(const char *component)
     return false;
 }
 
-/* Steps from the table on top of the stack into a copy of the one under `component`, which becomes the new top. */
+/* Steps from the table on top of the stack into a copy of the one under `component`, which becomes the new top. An
+ * engine that is only named, or not at all, becomes a table first. */
 static void enter(lua_State *L, const struct scenario_override *override, const char *component, const char *so_far,
                   bool at_root)
 {
@@ -59,7 +60,14 @@ static void enter(lua_State *L, const struct scenario_override *override, const 
     push_key(L, component);
     int type = lua_rawget(L, parent);
     override_name(override, name, sizeof name);
-    if (type == LUA_TNIL && at_root && optional_section(component)) {
+    if (strcmp(component, "engine") == 0 && (type == LUA_TNIL || type == LUA_TSTRING)) {
+        char text[128];
+        int length = type == LUA_TNIL ? snprintf(text, sizeof text, "return engine {}")
+                                      : snprintf(text, sizeof text, "return with(require \"engines.%.60s\", {})",
+                                                 lua_tostring(L, -1));
+        lua_pop(L, 1);
+        sandbox_run_text(L, name, text, (size_t)length);
+    } else if (type == LUA_TNIL && at_root && optional_section(component)) {
         lua_pop(L, 1);
         lua_newtable(L);
     } else if (type == LUA_TTABLE) {

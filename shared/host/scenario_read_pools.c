@@ -50,22 +50,26 @@ static void check_gpu(const struct cursor *machine, const char *gpu)
 
 static void read_machine(const struct cursor *pool, struct hardware *machine)
 {
-    static const char *const others[] = {"nic"};
+    static const char *const others[] = {"nic", "steps"};
     lua_State *L = pool->reader->L;
     cursor_push_table(pool, "machine", "machine");
     struct cursor cursor = cursor_below(pool, "machine");
     read_no_others(&cursor, &schema_machine, others, LENGTH(others));
     read_fields(&cursor, &schema_machine, machine);
-    check_gpu(&cursor, machine->gpu);
-    /* Packs beside the scenario, for a GPU of one's own or newer measurements; the library's are found by its root. */
-    const struct sandbox *sandbox = sandbox_of(L);
-    snprintf(machine->kernel_folder, sizeof machine->kernel_folder, "%.700s%shardware/kernels/%s", sandbox->folder,
-             sandbox->folder[0] == '\0' ? "" : "/", machine->gpu);
+    if (machine->gpu[0] != '\0') {
+        /* Packs beside the scenario, for a GPU of one's own or newer measurements; the library has its own. */
+        const struct sandbox *sandbox = sandbox_of(L);
+        check_gpu(&cursor, machine->gpu);
+        snprintf(machine->kernel_folder, sizeof machine->kernel_folder, "%.900s%shardware/kernels/%s", sandbox->folder,
+                 sandbox->folder[0] == '\0' ? "" : "/", machine->gpu);
+    }
     cursor_push_table(&cursor, "nic", "nic");
     struct cursor nic = cursor_below(&cursor, "nic");
     read_no_others(&nic, &schema_nic, NULL, 0);
     read_fields(&nic, &schema_nic, &machine->nic);
-    lua_pop(L, 2);
+    lua_pop(L, 1);
+    scenario_read_steps(&cursor, machine);
+    lua_pop(L, 1);
 }
 
 /* engine = "vllm" is short for require "engines.vllm". */
@@ -103,28 +107,7 @@ static void read_engine(const struct cursor *pool, struct engine *engine)
     if (!lua_isnil(L, -1))
         read_no_others(&cursor, &schema_engine, NULL, 0);
     read_fields(&cursor, &schema_engine, engine);
-    if (engine->graph_step > engine->graph_max)
-        cursor_fail(&cursor, "graph_max", "must be at least graph_step (%u), not %u", engine->graph_step,
-                    engine->graph_max);
     lua_pop(L, 1);
-}
-
-/* The length of the list at the cursor; fails when anything but a list is there. */
-static uint32_t read_list_length(const struct cursor *cursor, uint32_t max, const char *limit)
-{
-    lua_State *L = cursor->reader->L;
-    lua_Unsigned length = lua_rawlen(L, cursor->index);
-    if (length == 0)
-        cursor_fail(cursor, NULL, "at least one entry is wanted");
-    if (length > max)
-        cursor_fail(cursor, NULL, "at most %u entries (%s), not %llu", max, limit, (unsigned long long)length);
-    lua_pushnil(L);
-    while (lua_next(L, cursor->index) != 0) {
-        lua_pop(L, 1);
-        if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 1 || lua_tointeger(L, -1) > (lua_Integer)length)
-            cursor_fail(cursor, NULL, "a list is wanted: values without names, one after the other");
-    }
-    return (uint32_t)length;
 }
 
 static void read_shardings(const struct cursor *pool, struct pool *result)

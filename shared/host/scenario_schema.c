@@ -102,7 +102,7 @@ const struct schema schema_nic = {nic_fields, LENGTH(nic_fields)};
 
 static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
-    TEXT_REQUIRED("gpu", struct hardware, gpu),
+    TEXT("gpu", struct hardware, gpu), /* scenario_read_steps.c says when it may be absent */
     COUNT_REQUIRED("gpus", struct hardware, gpus_per_node, 1, 1024, NULL),
     QUANTITY_REQUIRED("memory", struct hardware, memory_bytes, QUANTITY_BYTES, INT64_C(1) << 20, ANY - 1),
     QUANTITY_REQUIRED("memory_bandwidth", struct hardware, memory_bytes_per_s, QUANTITY_BYTE_RATE, 1000000, ANY - 1),
@@ -117,6 +117,12 @@ static const struct field machine_fields[] = {
     TEXT_REQUIRED("price_basis", struct hardware, price_basis),
 };
 const struct schema schema_machine = {machine_fields, LENGTH(machine_fields)};
+
+static const struct field steps_fields[] = {
+    TEXT_REQUIRED("model", struct step_table, model),
+    TIME_REQUIRED("first_layer", struct step_table, first_layer_ns, 0),
+};
+const struct schema schema_steps = {steps_fields, LENGTH(steps_fields)};
 
 static const struct field sharding_fields[] = {
     COUNT("tensor", struct parallelism, tensor, 1, 1, RANKS_MAX, "RANKS_MAX"),

@@ -113,6 +113,15 @@ static bool admit_first(struct instance *instance, struct group *group, prefill_
     return true;
 }
 
+/* Where prompts become decoding sequences of the same instance, they are counted among its batch from their admission
+ * on, as engines count them. */
+static bool batch_full(const struct instance *instance, uint32_t g)
+{
+    const struct group *group = &instance->groups[g];
+    uint32_t under_way = group->streaming.count + group->ready.count + instance->step_groups[g].decode_sequences;
+    return instance->config->role == ROLE_MIXED && under_way >= instance->config->scheduler.batch_max;
+}
+
 static uint32_t chunk_limit(const struct instance *instance, const struct sequence *s, uint32_t budget)
 {
     uint32_t tokens = min_u32(left(s), budget);
@@ -140,7 +149,7 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
         budget -= tokens;
         *write_budget -= writes;
     }
-    while (budget > 0 && group->waiting.count > 0 && *write_budget >= writes) {
+    while (budget > 0 && group->waiting.count > 0 && *write_budget >= writes && !batch_full(instance, g)) {
         uint32_t slot = group->waiting.entries[0].slot;
         if (!admit_first(instance, group, admitted, context))
             break;

@@ -40,6 +40,17 @@ static void share_add_attention(const struct device_model *model, const struct s
 uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                                 struct operator_share *shares)
 {
+    if (model->is_measured) {
+        struct step_time time;
+        measured_step(&model->measured, groups, group_count, &time);
+        shares[0] = (struct operator_share){.name = "whole step",
+                                            .source = "measured by tandem calibrate",
+                                            .estimate = ESTIMATE_INTERPOLATED,
+                                            .ns = time.total_ns,
+                                            .count = 1,
+                                            .bound = time.bound};
+        return 1;
+    }
     struct step_counts counts;
     step_count(model, groups, group_count, true, &counts);
     uint32_t slowest = 0;

@@ -4,6 +4,7 @@
 
 #include "sim/cost/device_model.h"
 #include "sim/cost/kernel_choice.h"
+#include "sim/cost/measured_steps.h"
 #include "sim/cost/operators.h"
 #include "sim/cost/token_curve.h"
 
@@ -62,6 +63,8 @@ struct operator
 #define SHARES (BOUND_OVERHEAD + 1) /* arrays indexed by enum step_bound */
 
 struct device_model {
+    bool is_measured; /* then `measured` stands for everything below it */
+    struct measured_steps measured;
     struct device device;
     struct engine engine;
     struct attention_shape full;

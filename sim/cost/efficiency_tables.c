@@ -82,7 +82,7 @@ const struct gpu_tables *gpu_tables_nearest(const char *gpu)
 
 const char *gpu_tables_names(void)
 {
-    return "A100, B200, H100, H200";
+    return "A100, B200, GB200, H100, H200";
 }
 
 /* Latency under power-law routing over that under balanced routing, 16,384 tokens, at 1, 2, 4, ... 256 ranks: rounded

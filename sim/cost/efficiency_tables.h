@@ -64,7 +64,7 @@ const struct gpu_tables *gpu_tables_find(const char *gpu);
 /* Those of the GPU, or of the one whose design is nearest: B200 for GB200, H100 for a GPU that nothing is known of. */
 const struct gpu_tables *gpu_tables_nearest(const char *gpu);
 
-/* "A100, B200, H100, H200": for messages. */
+/* "A100, B200, GB200, H100, H200": for messages. */
 const char *gpu_tables_names(void);
 
 /* Largest part of the mean number of tokens that the busiest of `ranks` expert-parallel ranks receives, from measured

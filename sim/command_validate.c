@@ -1,0 +1,291 @@
+/* tandem validate: predictions beside measurements, one table for all sources, the rows left out, the worst cases; and
+ * the gate that keeps errors from growing unnoticed. */
+#include "base/check.h"
+#include "host/csv_table.h"
+#include "host/interrupt.h"
+#include "host/output.h"
+#include "sim/commands.h"
+#include "sim/validate/validate.h"
+#include "sim/workers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Errors may be this much larger than the accepted ones before the gate closes: a tenth of them, and half a percent. */
+#define TOLERANCE_SHARE 10
+#define TOLERANCE_PPM INT64_C(5000)
+
+const struct validation_source validation_sources[] = {
+    {"serving", "InferenceX serving runs", true, validate_serving},
+    {"timestamps", "requests of recorded vLLM servers", true, validate_timestamps},
+    {"steps", "Splitwise's prompt and token times", true, validate_steps},
+    {"layerwise", "the layer-wise transfer table", true, validate_layerwise},
+    {"transfers", "the KV of whole prompts", true, validate_transfers},
+    {"nics", "single and paged writes", true, validate_nics},
+    {NULL, NULL, false, NULL},
+};
+
+/* ---- Tables ----------------------------------------------------------------------------------------------------- */
+
+static void percent(struct table *table, int64_t ppm)
+{
+    table_fixed(table, fixed_round(ppm, 4, 1), 1);
+}
+
+static void target(struct table *table, int64_t ppm)
+{
+    if (ppm == 0)
+        table_none(table);
+    else
+        percent(table, ppm);
+}
+
+static bool meets(const struct validation *v)
+{
+    return (v->target_median_ppm == 0 || v->median_ppm <= v->target_median_ppm) &&
+           (v->target_p90_ppm == 0 || v->p90_ppm <= v->target_p90_ppm);
+}
+
+static const char *verdict(const struct validation *v)
+{
+    if (v->rows == 0)
+        return "no rows";
+    if (v->target_median_ppm == 0 && v->target_p90_ppm == 0)
+        return "";
+    return meets(v) ? "yes" : "no";
+}
+
+static struct table *summary_table(const struct validation_set *set)
+{
+    struct table *table = table_new("Errors of predictions");
+    const char *const columns[][2] = {{"key", NULL},
+                                      {"source", "source"},
+                                      {"rows", "rows"},
+                                      {"fitted_rows", "fitted"},
+                                      {"constants", "constants"},
+                                      {"left_out", "left out"},
+                                      {"median_percent", "median %"},
+                                      {"p90_percent", "p90 %"},
+                                      {"bias_percent", "bias %"},
+                                      {"target_median_percent", "target"},
+                                      {"target_p90_percent", "target p90"},
+                                      {"met", "met"}};
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+        table_column(table, columns[c][0], columns[c][1] == NULL ? columns[c][0] : columns[c][1]);
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct validation *v = &set->items[i];
+        uint32_t left_out = 0;
+        for (uint32_t k = 0; k < v->exclusion_count; k++)
+            left_out += v->exclusions[k].rows;
+        table_row(table);
+        table_text(table, v->key);
+        table_text(table, v->source);
+        table_integer(table, v->rows);
+        table_integer(table, v->fitted);
+        table_integer(table, v->constants);
+        table_integer(table, left_out);
+        if (v->rows == 0) {
+            for (int k = 0; k < 3; k++)
+                table_none(table);
+        } else {
+            percent(table, v->median_ppm);
+            percent(table, v->p90_ppm);
+            percent(table, v->bias_ppm);
+        }
+        target(table, v->target_median_ppm);
+        target(table, v->target_p90_ppm);
+        table_text(table, verdict(v));
+    }
+    return table;
+}
+
+static struct table *exclusion_table(const struct validation_set *set)
+{
+    struct table *table = table_new("Rows left out, by rules that look at no prediction");
+    table_column(table, "key", "table");
+    table_column(table, "rule", "rule");
+    table_column(table, "rows", "rows");
+    table_column(table, "why", "why");
+    for (uint32_t i = 0; i < set->count; i++) {
+        for (uint32_t k = 0; k < set->items[i].exclusion_count; k++) {
+            const struct validation_exclusion *e = &set->items[i].exclusions[k];
+            table_row(table);
+            table_text(table, set->items[i].key);
+            table_text(table, e->rule);
+            table_integer(table, e->rows);
+            table_text(table, e->why);
+        }
+    }
+    return table;
+}
+
+static struct table *worst_table(const struct validation_set *set)
+{
+    struct table *table = table_new("The worst cases");
+    table_column(table, "key", "table");
+    table_column(table, "case", "case");
+    table_column(table, "measured_ms", "measured ms");
+    table_column(table, "predicted_ms", "predicted ms");
+    table_column(table, "error_percent", "error %");
+    for (uint32_t i = 0; i < set->count; i++) {
+        for (uint32_t k = 0; k < set->items[i].worst_count; k++) {
+            const struct validation_case *one = &set->items[i].worst[k];
+            table_row(table);
+            table_text(table, set->items[i].key);
+            table_text(table, one->label);
+            table_fixed(table, fixed_round(one->measured, 6, 3), 3);
+            table_fixed(table, fixed_round(one->predicted, 6, 3), 3);
+            percent(table, one->error_ppm);
+        }
+    }
+    return table;
+}
+
+static void print_all(const struct output *output, const struct validation_set *set)
+{
+    struct table *const tables[] = {summary_table(set), worst_table(set), exclusion_table(set)};
+    const char *const names[] = {"validations", "worst", "left_out"};
+    json_t *json = json_object();
+    for (size_t i = 0; i < 3; i++) {
+        if (output->format == OUTPUT_JSON)
+            json_object_set_new(json, names[i], table_json(tables[i]));
+        else
+            output_table(output, tables[i]);
+        table_free(tables[i]);
+    }
+    if (output->format == OUTPUT_JSON)
+        output_json(output, json);
+    json_decref(json);
+}
+
+/* ---- The gate --------------------------------------------------------------------------------------------------- */
+
+static int64_t allowed(int64_t accepted_ppm)
+{
+    return accepted_ppm + accepted_ppm / TOLERANCE_SHARE + TOLERANCE_PPM;
+}
+
+static uint32_t worse(FILE *err, const char *key, const char *what, int64_t now_ppm, int64_t accepted_ppm)
+{
+    if (now_ppm <= allowed(accepted_ppm))
+        return 0;
+    fprintf(err, "%s: the %s error is %lld ppm, accepted are %lld\n", key, what, (long long)now_ppm,
+            (long long)accepted_ppm);
+    return 1;
+}
+
+/* Compares with the accepted errors; a source that they know and that has no rows any more is worse, too. */
+static bool gate(const struct validation_set *set, const char *path, FILE *err, bool *held, struct user_error *error)
+{
+    struct csv_table accepted;
+    if (!csv_table_read(path, &accepted, error))
+        return false;
+    uint32_t failures = 0;
+    for (uint32_t i = 0; i < set->count; i++) {
+        const struct validation *v = &set->items[i];
+        uint32_t row = 0;
+        while (row < accepted.row_count && strcmp(csv_text(&accepted, row, csv_column(&accepted, "key")), v->key) != 0)
+            row++;
+        if (row == accepted.row_count)
+            continue;
+        int64_t rows = csv_integer(&accepted, row, csv_column(&accepted, "rows"), 0);
+        if ((int64_t)v->rows < rows) {
+            fprintf(err, "%s: %u rows, accepted are %lld\n", v->key, v->rows, (long long)rows);
+            failures++;
+        }
+        failures += worse(err, v->key, "median", v->median_ppm,
+                          csv_integer(&accepted, row, csv_column(&accepted, "median_ppm"), 0));
+        failures +=
+            worse(err, v->key, "p90", v->p90_ppm, csv_integer(&accepted, row, csv_column(&accepted, "p90_ppm"), 0));
+    }
+    csv_table_free(&accepted);
+    *held = failures == 0;
+    return true;
+}
+
+static void print_accepted(FILE *file, const struct validation_set *set)
+{
+    fprintf(file, "key,rows,median_ppm,p90_ppm\n");
+    for (uint32_t i = 0; i < set->count; i++)
+        fprintf(file, "%s,%u,%lld,%lld\n", set->items[i].key, set->items[i].rows, (long long)set->items[i].median_ppm,
+                (long long)set->items[i].p90_ppm);
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------ */
+
+static const struct option validate_options[] = {
+    {"quick", NULL, "the part that takes seconds: nothing is fitted", OPTION_FLAG},
+    {"against", "FILE", "exit 1 where errors are larger than the accepted ones in FILE", OPTION_TEXT},
+    {"accept", NULL, "print the errors as such a file", OPTION_FLAG},
+    {"threads", "N", "simulations at once (all processors)", OPTION_INTEGER},
+    {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
+    {NULL, NULL, NULL, OPTION_FLAG},
+};
+
+static bool known(const char *name, struct user_error *error)
+{
+    const char *names[32];
+    size_t count = 0;
+    for (const struct validation_source *s = validation_sources; s->name != NULL; s++) {
+        if (strcmp(s->name, name) == 0)
+            return true;
+        names[count++] = s->name;
+    }
+    const char *nearest = nearest_name(name, names, count);
+    user_error_set(error, NULL, 0, NULL, "'%s' is no source of measurements%s%s%s", name,
+                   nearest == NULL ? "" : "; did you mean '", nearest == NULL ? "" : nearest,
+                   nearest == NULL ? "" : "'?");
+    return false;
+}
+
+static bool asked_for(const struct arguments *arguments, const char *name)
+{
+    for (size_t i = 0; i < operand_count(arguments); i++)
+        if (strcmp(operand(arguments, i), name) == 0)
+            return true;
+    return operand_count(arguments) == 0;
+}
+
+static int validate_run(const struct command_context *context, const struct arguments *arguments,
+                        struct user_error *error)
+{
+    struct output output = output_to(context->out, argument_text(arguments, "format"));
+    bool quick = argument_flag(arguments, "quick");
+    int64_t threads = argument_integer(arguments, "threads", workers_default());
+    struct validation_set set = {0};
+    interrupt_install();
+    for (size_t i = 0; i < operand_count(arguments); i++)
+        if (!known(operand(arguments, i), error))
+            return EXIT_USER;
+    for (const struct validation_source *s = validation_sources; s->name != NULL && !error->set; s++) {
+        if (!asked_for(arguments, s->name) || (quick && !s->quick) || interrupt_requested())
+            continue;
+        s->run(&set, threads < 1 ? 1 : (uint32_t)threads, quick, error);
+    }
+    int exit = interrupt_requested() ? EXIT_INTERRUPTED : error->set ? EXIT_USER : EXIT_OK;
+    bool held = true;
+    const char *against = argument_text(arguments, "against");
+    if (exit == EXIT_OK && argument_flag(arguments, "accept"))
+        print_accepted(context->out, &set);
+    else if (exit == EXIT_OK)
+        print_all(&output, &set);
+    if (exit == EXIT_OK && against != NULL && !gate(&set, against, context->err, &held, error))
+        exit = EXIT_USER;
+    validation_set_free(&set);
+    return exit == EXIT_OK && !held ? EXIT_WORSE : exit;
+}
+
+const struct command command_validate = {
+    .name = "validate",
+    .operands = "[SOURCE...]",
+    .operands_min = 0,
+    .operands_max = 16,
+    .summary = "predictions beside measured results",
+    .description =
+        "Runs every comparison with measured results that come with tandem, or those of the sources named: one line\n"
+        "a table with the median and 90th percentile of the absolute error and the bias, then the five worst cases\n"
+        "of each, then the rows left out and why. Constants are chosen on rows that are not quoted; which rows they\n"
+        "are is decided by a hash of the row's configuration.",
+    .options = validate_options,
+    .run = validate_run,
+};

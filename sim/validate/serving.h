@@ -1,0 +1,139 @@
+/* Measured serving runs: rows of InferenceX's closed-loop benchmarks and of a private series, and what the simulator
+ * says of each.
+ *
+ * A row's times are means over 10 x concurrency requests, the initial burst of `concurrency` included, lengths uniform
+ * in [0.8, 1] of the nominal ones. Rows of the private series have fixed lengths.
+ */
+#ifndef TANDEM_SIM_VALIDATE_SERVING_H
+#define TANDEM_SIM_VALIDATE_SERVING_H
+
+#include "host/scenario.h"
+#include "sim/validate/validate.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Why a row is left out; the first that applies. None looks at a prediction. */
+enum serving_rule {
+    SERVING_KEPT = 0,
+    SERVING_MODEL,   /* the architecture or a format is not modelled */
+    SERVING_SYSTEM,  /* no measured kernels of the GPU */
+    SERVING_WORKERS, /* the concurrency or the number of workers is not given */
+    SERVING_COPY,    /* D */
+    SERVING_MEMORY,  /* the weights do not fit as the row says it was sharded */
+    SERVING_QUEUE,   /* Q */
+    SERVING_PREFIX,  /* P */
+    SERVING_DRAFT,   /* M */
+    SERVING_EAGER,   /* E */
+    SERVING_WARMUP,  /* T: for the TTFT alone */
+    SERVING_RULES,
+};
+
+struct serving_side {
+    uint32_t workers;
+    struct parallelism parallelism;
+};
+
+struct serving_row {
+    const char *origin;
+    const char *engine_name;
+    const char *version;
+    const char *model; /* as the row names it */
+    const char *system;
+    const char *precision;
+    uint32_t date; /* 20260323; 0: unknown */
+    enum engine_kind engine;
+    bool private_series;
+    bool disaggregated;
+    bool draft; /* the model ships a draft head */
+    uint32_t prompt;
+    uint32_t output;
+    uint32_t concurrency;
+    struct serving_side mixed;
+    struct serving_side prefill;
+    struct serving_side decode;
+    int64_t ttft_ns;
+    int64_t tpot_ns;
+
+    uint8_t rule;      /* enum serving_rule, for both quantities */
+    uint8_t ttft_rule; /* the same, or SERVING_WARMUP */
+    bool test;         /* quoted; false: constants may be chosen on it */
+    uint32_t base;     /* index of its scenario in the bases; UINT32_MAX: it has none */
+    uint32_t deployment;
+
+    /* The server's settings. */
+    enum number_format kv;
+    uint32_t budget;
+    uint32_t batch_max;
+    uint32_t memory_permille;
+};
+
+/* Rows of one model and precision on one system and engine version: what constants are chosen for. */
+struct serving_deployment {
+    uint32_t first;  /* row that names it */
+    uint32_t fitted; /* rows that constants may be chosen on */
+    uint32_t tested;
+};
+
+struct serving {
+    struct csv_table *tables; /* what the texts of rows point into */
+    struct serving_row *rows;
+    uint32_t row_count;
+    struct scenario **bases;
+    uint32_t base_count;
+    struct serving_deployment *deployments;
+    uint32_t deployment_count;
+};
+
+/* serving_rows.c: reads the rows, their settings and scenarios. */
+bool serving_load(struct serving *serving, struct user_error *error);
+void serving_free(struct serving *serving);
+
+/* serving_rules.c: decides which rows are left out, and which are quoted. */
+void serving_choose(struct serving *serving);
+const char *serving_rule_letter(enum serving_rule rule);
+const char *serving_rule_text(enum serving_rule rule);
+
+/* What is chosen for a deployment. */
+struct serving_constants {
+    int64_t host_ns;
+    int64_t host_sequence_ns;
+    uint32_t prefill_permille;
+    int64_t ttft_offset_ns; /* added to what the simulator says */
+};
+
+/* The engine's own profile. */
+struct serving_constants serving_neutral(const struct serving *serving, const struct serving_row *row);
+
+struct serving_prediction {
+    bool fits;
+    int64_t ttft_ns; /* means */
+    int64_t tpot_ns;
+};
+
+/* serving_predict.c: simulates the row; thread-safe. */
+struct serving_prediction serving_predict(const struct serving *serving, const struct serving_row *row,
+                                          const struct serving_constants *constants);
+
+/* Rows of a sweep over constants, on `threads` threads: predictions[i] of the rows that `wanted` says yes to, with
+ * constants[deployment of the row], or the engine's own where `constants` is NULL. False: interrupted. */
+struct serving_sweep {
+    const struct serving *serving;
+    const struct serving_constants *constants;
+    bool (*wanted)(const struct serving_row *row);
+    struct serving_prediction *predictions; /* row_count */
+};
+bool serving_predict_all(const struct serving_sweep *sweep, uint32_t threads);
+
+/* serving_fit.c: constants for every deployment, chosen on its rows that are not quoted. `chosen` says whether there
+ * were enough of them; the others keep the engine's own. False: interrupted. */
+#define SERVING_FIT_ROWS_MIN 3
+bool serving_fit_host(const struct serving *serving, const struct serving_prediction *neutral, uint32_t threads,
+                      struct serving_constants *constants, bool *chosen);
+bool serving_fit_ttft(const struct serving *serving, uint32_t threads, struct serving_constants *constants,
+                      bool *chosen);
+
+/* One prompt of the row's mean length on an idle instance, by the kernels alone; 0: it does not fit. */
+int64_t serving_one_prefill_ns(const struct serving *serving, const struct serving_row *row);
+
+#endif

@@ -1,0 +1,115 @@
+/* See validate.h. */
+#include "sim/validate/validate.h"
+
+#include "base/check.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PPM INT64_C(1000000)
+
+static void *grow(void *array, uint32_t count, uint32_t *capacity, size_t size)
+{
+    if (count < *capacity)
+        return array;
+    *capacity = *capacity == 0 ? 16 : *capacity * 2;
+    void *larger = realloc(array, *capacity * size);
+    CHECK(larger != NULL);
+    return larger;
+}
+
+struct validation *validation_add(struct validation_set *set, const char *key, const char *source,
+                                  int64_t target_median_ppm, int64_t target_p90_ppm)
+{
+    set->items = grow(set->items, set->count, &set->capacity, sizeof *set->items);
+    struct validation *validation = &set->items[set->count++];
+    *validation = (struct validation){
+        .key = key, .source = source, .target_median_ppm = target_median_ppm, .target_p90_ppm = target_p90_ppm};
+    return validation;
+}
+
+void validation_case(struct validation *validation, int64_t measured, int64_t predicted, const char *format, ...)
+{
+    CHECK(measured > 0);
+    validation->cases = grow(validation->cases, validation->rows, &validation->capacity, sizeof *validation->cases);
+    struct validation_case *one = &validation->cases[validation->rows++];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(one->label, sizeof one->label, format, arguments);
+    va_end(arguments);
+    one->measured = measured;
+    one->predicted = predicted;
+    one->error_ppm = (int64_t)((double)(predicted - measured) * (double)PPM / (double)measured);
+}
+
+void validation_excluded(struct validation *validation, const char *rule, const char *why, uint32_t rows)
+{
+    if (rows == 0)
+        return;
+    CHECK(validation->exclusion_count < VALIDATION_EXCLUSIONS_MAX);
+    validation->exclusions[validation->exclusion_count++] =
+        (struct validation_exclusion){.rule = rule, .why = why, .rows = rows};
+}
+
+static int64_t magnitude(int64_t value)
+{
+    return value < 0 ? -value : value;
+}
+
+static int compare_values(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The nearest rank: the smallest value that `permille` of all do not exceed. */
+static int64_t rank(const int64_t *sorted, uint32_t count, uint32_t permille)
+{
+    uint64_t at = ((uint64_t)count * permille + 999) / 1000;
+    return sorted[at == 0 ? 0 : at - 1];
+}
+
+static void keep_worst(struct validation *validation, const struct validation_case *one)
+{
+    uint32_t at = validation->worst_count;
+    while (at > 0 && magnitude(validation->worst[at - 1].error_ppm) < magnitude(one->error_ppm))
+        at--;
+    if (at == VALIDATION_WORST)
+        return;
+    if (validation->worst_count < VALIDATION_WORST)
+        validation->worst_count++;
+    for (uint32_t i = validation->worst_count - 1; i > at; i--)
+        validation->worst[i] = validation->worst[i - 1];
+    validation->worst[at] = *one;
+}
+
+void validation_finish(struct validation *validation)
+{
+    uint32_t count = validation->rows;
+    if (count == 0)
+        return;
+    int64_t *errors = calloc(count, sizeof *errors);
+    CHECK(errors != NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        errors[i] = validation->cases[i].error_ppm;
+        keep_worst(validation, &validation->cases[i]);
+    }
+    qsort(errors, count, sizeof *errors, compare_values);
+    validation->bias_ppm = rank(errors, count, 500);
+    for (uint32_t i = 0; i < count; i++)
+        errors[i] = magnitude(errors[i]);
+    qsort(errors, count, sizeof *errors, compare_values);
+    validation->median_ppm = rank(errors, count, 500);
+    validation->p90_ppm = rank(errors, count, 900);
+    free(errors);
+}
+
+void validation_set_free(struct validation_set *set)
+{
+    for (uint32_t i = 0; i < set->count; i++)
+        free(set->items[i].cases);
+    free(set->items);
+    *set = (struct validation_set){0};
+}
