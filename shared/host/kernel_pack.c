@@ -348,6 +348,21 @@ struct kernel_table *kernel_pack_read_memory(const void *bytes, size_t size, con
     return NULL;
 }
 
+struct kernel_table *kernel_pack_read_body(const struct kernel_kind *kind, const void *bytes, size_t size,
+                                           uint32_t series_count, uint32_t row_count)
+{
+    struct body reading = {.at = bytes, .end = (const unsigned char *)bytes + size};
+    struct kernel_table *table = calloc(1, sizeof *table);
+    CHECK(table != NULL && series_count > 0 && series_count <= row_count);
+    table->kind = kind;
+    table->series_count = series_count;
+    table->row_count = row_count;
+    if (body_read(&reading, table))
+        return table;
+    kernel_table_free(table);
+    return NULL;
+}
+
 struct kernel_table *kernel_pack_read(const char *path, struct user_error *error)
 {
     FILE *file = fopen(path, "rb");
