@@ -3,6 +3,7 @@
 #include "real/process/fabric_thread.h"
 
 #include "base/check.h"
+#include "real/process/shared_memory.h"
 #include "real/ring.h"
 
 #include <pthread.h>
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Reports that can be outstanding are at most one a ticket, one an immediate and one a peer: the launcher refuses
@@ -25,6 +25,11 @@
 #define NAP_NS 20000L
 #define NAPS 500u /* 10 ms without anything */
 #define LONG_NAP_NS 100000L
+
+/* When nothing is in flight and nobody was told to write here, nothing can come but what a provider says to itself, and
+ * the thread leaves the processor to those that compute; a command wakes it. */
+#define CALM_NAPS 50u
+#define CALM_NAP_NS 2000000L
 
 enum command_kind {
     COMMAND_WRITE = 1,
@@ -60,6 +65,7 @@ struct fabric_thread {
     struct ring *commands;
     struct ring *reports;
     int fd;
+    _Atomic uint32_t bell;  /* raised with each command: the thread naps on it */
     uint64_t given;         /* the loop's count of commands */
     _Atomic uint64_t done;  /* carried out */
     _Atomic uint64_t quiet; /* commands after which the engine was quiet; UINT64_MAX: it is not */
@@ -157,14 +163,15 @@ static bool carry_out_commands(struct fabric_thread *thread, bool *busy)
     return awaited;
 }
 
-static void rest(uint32_t idle)
+/* `heard`: the bell before commands were looked for, so that none is slept over. */
+static void rest(struct fabric_thread *thread, uint32_t idle, uint32_t heard)
 {
     if (idle <= YIELDS) {
         sched_yield();
         return;
     }
-    struct timespec nap = {.tv_nsec = idle < YIELDS + NAPS ? NAP_NS : LONG_NAP_NS};
-    nanosleep(&nap, NULL);
+    bool calm = idle >= YIELDS + CALM_NAPS && fabric_quiet(thread->fabric) && !fabric_awaits(thread->fabric);
+    word_wait(&thread->bell, heard, calm ? CALM_NAP_NS : idle < YIELDS + NAPS ? NAP_NS : LONG_NAP_NS);
 }
 
 static void *run(void *self)
@@ -175,6 +182,7 @@ static void *run(void *self)
         struct fabric_event events[EVENTS_AT_ONCE];
         bool busy = false;
         bool still = true;
+        uint32_t heard = atomic_load_explicit(&thread->bell, memory_order_acquire);
         bool wake = carry_out_commands(thread, &busy);
         /* A loop that does not take its reports gets no more; posting goes on as soon as it does. */
         uint32_t count = 0;
@@ -189,7 +197,7 @@ static void *run(void *self)
         atomic_store_explicit(&thread->quiet, fabric_quiet(thread->fabric) ? done : UINT64_MAX, memory_order_release);
         idle = busy || count > 0 || !still ? 0 : idle + (idle < UINT32_MAX);
         if (idle > 0)
-            rest(idle);
+            rest(thread, idle, heard);
     }
     fabric_free(thread->fabric);
     return NULL;
@@ -214,6 +222,7 @@ void fabric_thread_stop(struct fabric_thread *thread)
     if (thread == NULL)
         return;
     atomic_store_explicit(&thread->quit, true, memory_order_release);
+    word_wake(&thread->bell);
     pthread_join(thread->thread, NULL);
     struct fabric_command command;
     while (ring_pop(thread->commands, &command))
@@ -232,6 +241,8 @@ static uint64_t give(struct fabric_thread *thread, const struct fabric_command *
 {
     while (!ring_push(thread->commands, command))
         sched_yield();
+    atomic_fetch_add_explicit(&thread->bell, 1, memory_order_release);
+    word_wake(&thread->bell);
     return ++thread->given;
 }
 
