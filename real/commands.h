@@ -6,5 +6,6 @@
 
 extern const struct command command_bench_fabric;
 extern const struct command command_calibrate;
+extern const struct command command_replay_events;
 
 #endif
