@@ -69,6 +69,7 @@ const struct command *const commands[] = {
     &command_compare,
     &command_bench,
 #ifdef TANDEM_REAL
+    &command_calibrate,
     &command_bench_fabric,
     &command_replay_events,
 #endif

@@ -64,7 +64,7 @@ answers replay 1 --db "$db" --backend sim --set 'pools.decode.machine.message=us
 expect '^first difference at trace record' "$here/out"
 expect '^prefill_queue .* 0.100 .* 0.300 .* 200.0' "$here/out"
 expect '^decode  *0  *1  *64 ' "$here/out"
-sound "$db"
+sql_is "$db" 'PRAGMA foreign_key_check' ''
 
 # ---- Refusals ----
 
@@ -75,4 +75,4 @@ refused 'request 0 has .* tokens now and had .* in run 1' replay 1 --db "$db" --
     'load.prompt=uniform(1,50)'
 sed -i 's/us(900)/us(901)/' "$here/profile.lua"
 refused 'real-gqa-2p2d.lua: has changed since run 1' replay 1 --db "$db" --backend sim
-sound "$db"
+sql_is "$db" 'PRAGMA foreign_key_check' ''
