@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "host/build_info.h"
 #include "host/interrupt.h"
+#include "real/control/bind_address.h"
 #include "real/control/mesh.h"
 #include "real/process/children.h"
 #include "real/fabric/fabric.h"
@@ -65,6 +66,10 @@ static bool read_options(const struct arguments *arguments, struct real_options 
         .limit_ns = limit_s * NS_PER_S,
     };
     char why[256];
+    if (!bind_address(options->bind, options->address, why, sizeof why)) {
+        user_error_set(error, NULL, 0, NULL, "--bind: %s", why);
+        return false;
+    }
     if (executor_device(options->device, why, sizeof why) == NULL) {
         user_error_set(error, NULL, 0, NULL, "--device: %s", why);
         return false;
@@ -137,14 +142,19 @@ static int64_t begin(struct results *store, const struct real_world *world, cons
     return results_run_begin(store, &begin, error);
 }
 
-/* How far the clock of each node may have been off is stored with the run. */
-static bool store_clocks(struct results *store, const struct launch_result *result, struct user_error *error)
+/* What was measured of each node is stored with the run. */
+static bool store_meters(struct results *store, const struct launch_result *result, struct user_error *error)
 {
-    for (uint32_t i = 0; i < result->instance_count; i++)
-        if (!results_add_sample(store, result->instances[i].node, "clock_error_ns", 0,
-                                result->clock_error_ns[result->instances[i].node], error))
-            return false;
-    return true;
+    bool good = true;
+    for (uint32_t i = 0; good && i < result->instance_count; i++) {
+        uint16_t node = result->instances[i].node;
+        const struct node_meter *meter = &result->meters[node];
+        good = results_add_sample(store, node, "clock_offset_ns", 0, meter->clock_offset_ns, error) &&
+               results_add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
+               (meter->node_ns < 0 ||
+                results_add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error));
+    }
+    return good;
 }
 
 static int status_exit(enum launch_status status)
@@ -202,7 +212,7 @@ static int run_one(const struct one_run *what, int64_t *run, struct user_error *
     int64_t start_ns = clock_now_ns();
     launcher_run(&config, &result);
     int64_t took_ns = clock_now_ns() - start_ns;
-    bool stored = result.status == LAUNCH_COMPLETE && !error->set && store_clocks(what->store, &result, error) &&
+    bool stored = result.status == LAUNCH_COMPLETE && !error->set && store_meters(what->store, &result, error) &&
                   results_run_commit(what->store, &result.summary, took_ns, result.instances, result.instance_count,
                                      result.itl, error);
     if (!stored)
@@ -306,8 +316,10 @@ static int run_as_instance(struct sweep *sweep, const char *path, const struct s
     bool good =
         real_world_load(&world, path, sets->sets, sets->count, argument_integer(sweep->arguments, "seed", -1), error);
     if (good && sweep->wire.size != world.deployment->node_count) {
-        good = false; /* the launcher says so to the user */
-    } else if (good) {
+        real_world_free(&world);
+        return EXIT_OK; /* the launcher says so to the user, and must not be ended before it has */
+    }
+    if (good) {
         good = pmix_wire_receive(&sweep->wire, start.front_address, &start.front_port, start.token, why, sizeof why) &&
                instance_run(&start, why, sizeof why);
         if (!good)

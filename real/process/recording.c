@@ -21,6 +21,7 @@ struct recording {
     struct runtime runtime;
     struct runtime *inner; /* NULL: replaying */
     struct node *node;
+    struct recording_listener listener; /* of a replay */
     FILE *file;
     bool broken;          /* a write to the file failed */
     unsigned char *calls; /* of the event in hand */
@@ -176,6 +177,8 @@ static void op_trace(struct runtime *rt, const struct trace_record *record)
     APPEND(recording, CALL_TRACE, record->kind, record->node, record->request, record->a, record->b);
     if (recording->inner != NULL)
         recording->inner->ops->trace(recording->inner, record);
+    else if (recording->listener.trace != NULL)
+        recording->listener.trace(recording->listener.self, rt->now_ns, record);
 }
 
 static const struct runtime_ops operations = {
@@ -420,6 +423,12 @@ static int64_t replay(struct recording *recording, FILE *file, char *error, size
 int64_t recording_replay(const char *path, const struct node_config *config, const struct runtime_limits *limits,
                          char *error, size_t error_size)
 {
+    return recording_replay_heard(path, config, limits, &(struct recording_listener){.trace = NULL}, error, error_size);
+}
+
+int64_t recording_replay_heard(const char *path, const struct node_config *config, const struct runtime_limits *limits,
+                               const struct recording_listener *listener, char *error, size_t error_size)
+{
     char start[sizeof magic];
     FILE *file = fopen(path, "rb");
     if (file == NULL || fread(start, sizeof start, 1, file) != 1 || memcmp(start, magic, sizeof magic) != 0) {
@@ -430,6 +439,7 @@ int64_t recording_replay(const char *path, const struct node_config *config, con
     }
     struct recording recording = {
         .runtime = {.ops = &operations, .node = config->node, .limits = *limits},
+        .listener = *listener,
     };
     size_t size = node_size(config, limits);
     void *memory = aligned_alloc(64, size);

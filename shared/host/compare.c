@@ -287,6 +287,12 @@ static void write_run_line(FILE *file, const struct run_report *report)
 {
     fprintf(file, "run %" PRId64 ": %s, seed %" PRIu64 ", %s, build %.12s, trace hash %016" PRIx64 "\n", report->run,
             report->scenario, report->seed, report->backend, report->build, report->trace_hash);
+    /* Times of different hosts are no better than the alignment of their clocks. */
+    int64_t error_ns = 0;
+    for (uint32_t k = 0; k < report->instance_count; k++)
+        error_ns = max_i64(error_ns, report->instances[k].clock_error_ns);
+    if (error_ns > 0)
+        fprintf(file, "  on several hosts, whose clocks are known within %" PRId64 " us\n", (error_ns + 999) / 1000);
 }
 
 static void write_divergence(FILE *file, const struct comparison *c)

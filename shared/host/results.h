@@ -179,6 +179,10 @@ struct instance_report {
     uint32_t overhead_bound_permille;
     uint64_t preemptions;
     uint64_t nic_bytes;
+    uint64_t steps;
+    int64_t node_ns;         /* CPU time inside the node (scheduler, messenger) over the run; negative: not measured */
+    int64_t clock_offset_ns; /* of its host's clock to the front's, as taken out of all times; 0: the same clock */
+    int64_t clock_error_ns;  /* at most, of what is left; negative: not a real run */
 };
 
 /* A stored run as reports show it. */
@@ -210,6 +214,7 @@ struct run_report {
     struct metric_summary e2e;
     struct metric_summary spans[SPAN_COUNT];
     struct metric_summary transfer;    /* first post to last byte; of runs that recorded transfers */
+    int32_t transfer_hidden_permille;  /* of the transfers' time, what passed before prefill had ended; -1: unknown */
     uint64_t cached_tokens;            /* of prompt_tokens, those that prefillers had cached */
     struct instance_report *instances; /* ascending by node */
     uint32_t instance_count;
@@ -222,6 +227,9 @@ void run_report_free(struct run_report *report);
 /* Share of the prompt tokens that prefillers had cached; output tokens a second in tenths. */
 uint32_t run_report_cached_permille(const struct run_report *report);
 uint64_t run_report_output_tokens_deci_per_s(const struct run_report *report);
+
+/* Time inside the node per step; negative where it was not measured. */
+int64_t instance_report_node_ns_per_step(const struct instance_report *instance);
 
 /* What `run --format json` prints and expect(r) reads: scenario, seed, params, requests, ttft_ms, ... A quantity that
  * the run does not have is null. The caller owns it.

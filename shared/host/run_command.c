@@ -166,7 +166,7 @@ const struct option run_options[] = {
     {"threads", "N", "sim: of a sweep (one a processor)", OPTION_INTEGER},
     {"provider", "NAME", "real: of libfabric: shm, tcp, net, verbs, efa (the best that works)", OPTION_TEXT},
     {"device", "host|cuda", "real: what computes the steps (host)", OPTION_CHOICE},
-    {"bind", "ADDRESS", "real: IPv4 address of control and fabric (127.0.0.1)", OPTION_TEXT},
+    {"bind", "ADDRESS", "real: own IPv4 address, or its network (10.0.0.0/24); default 127.0.0.1", OPTION_TEXT},
     {"nics", "N", "real: endpoints an instance writes over (one a rank)", OPTION_INTEGER},
     {"window", "N", "real: writes in flight an endpoint (64)", OPTION_INTEGER},
     {"heartbeats", "N", "real: missed, of 200 ms, until a node is lost (10)", OPTION_INTEGER},
