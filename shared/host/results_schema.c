@@ -399,7 +399,7 @@ static const char *const version_3[] = {
     NULL,
 };
 
-/* ---- Version 4: runs that are played again ------------------------------------------------------------------------ */
+/* ---- Version 4: runs that are played again ----------------------------------------------------------------------- */
 
 static const char *const version_4[] = {
     /* The run whose arrivals it has. */

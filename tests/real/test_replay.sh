@@ -15,7 +15,8 @@ expect '^run 2: .*, sim, ' "$here/out"
 expect '^request by request; errors of run 2 relative to run 1' "$here/out"
 expect '^ttft  *10 ' "$here/out"
 expect '^transfer by transfer' "$here/out"
-same_arrivals='SELECT count(*) FROM request AS a JOIN request AS b USING (request, arrived_ns, prompt_tokens, output_tokens)'
+same_arrivals='SELECT count(*) FROM request AS a JOIN request AS b
+    USING (request, arrived_ns, prompt_tokens, output_tokens)'
 sql_is "$db" "$same_arrivals WHERE a.run_id = 1 AND b.run_id = 2" 10
 sql_is "$db" 'SELECT replay_of FROM run WHERE id = 2' 1
 
