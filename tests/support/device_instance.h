@@ -51,4 +51,8 @@ void device_instance_transfer(struct device_instance *source, uint32_t source_gr
 void device_reference(const struct architecture *architecture, uint64_t weight_seed, uint64_t token_seed,
                       uint32_t prompt, uint32_t output, uint32_t *tokens, uint8_t *tail);
 
+/* The same of a prompt of prompt->tokens tokens, some of which may lie in prefix blocks. */
+void device_reference_of(const struct architecture *architecture, uint64_t weight_seed,
+                         const struct device_prompt *prompt, uint32_t output, uint32_t *tokens, uint8_t *tail);
+
 #endif

@@ -267,7 +267,7 @@ static struct produced *expected_requests(const struct real_world *world, uint32
     struct user_error error = {.set = false};
     struct workload *workload = workload_create(&world->scenario->load, world->seed, world->recorded, &error);
     assert_non_null(workload);
-    *count = world->scenario->load.requests;
+    *count = world->scenario->load.requests != 0 ? world->scenario->load.requests : world->recorded->count;
     struct produced *requests = calloc(*count, sizeof *requests);
     assert_non_null(requests);
     bool closed = world->scenario->load.arrivals == ARRIVAL_CLOSED;
@@ -305,8 +305,14 @@ uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario,
         whole += produced->count == produced->spec.output_tokens;
         if (produced->count > 0) {
             uint32_t *reference = calloc(produced->spec.output_tokens, sizeof *reference);
-            device_reference(&world.scenario->model, world.seed, produced->spec.token_seed,
-                             produced->spec.prompt_tokens, produced->count, reference, NULL);
+            struct device_prompt prompt = {
+                .tokens = produced->spec.prompt_tokens,
+                .seed = produced->spec.token_seed,
+                .block_tokens = produced->spec.block_tokens,
+                .block_count = produced->spec.block_count,
+                .blocks = produced->spec.blocks,
+            };
+            device_reference_of(&world.scenario->model, world.seed, &prompt, produced->count, reference, NULL);
             for (uint32_t k = 0; k < produced->count; k++)
                 if (reference[k] != produced->tokens[k])
                     fail_msg("request %u (prompt %u): token %u is %u, not %u", i, produced->spec.prompt_tokens, k,
