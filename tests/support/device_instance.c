@@ -245,17 +245,27 @@ void device_instance_transfer(struct device_instance *source, uint32_t source_gr
                               struct device_instance *destination, uint32_t destination_group,
                               const uint32_t *destination_pages, uint32_t tokens, uint32_t replica_choice)
 {
+    device_instance_transfer_from(source, source_group, source_pages, destination, destination_group, destination_pages,
+                                  0, tokens, replica_choice);
+}
+
+void device_instance_transfer_from(struct device_instance *source, uint32_t source_group, const uint32_t *source_pages,
+                                   struct device_instance *destination, uint32_t destination_group,
+                                   const uint32_t *destination_pages, uint32_t first, uint32_t tokens,
+                                   uint32_t replica_choice)
+{
     struct transfer_plan *plan = calloc(1, sizeof *plan);
     assert_non_null(plan);
     assert_int_equal(transfer_plan_make(&source->memory.geometry, source_group, &destination->memory.geometry,
                                         destination_group, replica_choice, plan),
                      GEOMETRY_OK);
     uint32_t units = transfer_units(plan, tokens);
+    assert_int_equal(first % plan->unit_tokens, 0);
     for (uint32_t p = 0; p < plan->pair_count; p++) {
         const struct transfer_pair *pair = &plan->pairs[p];
         for (uint32_t layer = pair->layer_first; layer < (uint32_t)pair->layer_first + pair->layer_count; layer++)
             for (uint32_t plane = 0; plane < plan->planes; plane++)
-                for (uint32_t unit = 0; unit < units; unit++)
+                for (uint32_t unit = first / plan->unit_tokens; unit < units; unit++)
                     move_unit(source, source_pages, destination, destination_pages, plan, pair, layer, plane, unit);
     }
     free(plan);
