@@ -131,6 +131,8 @@ static void launch(struct node *node)
                             .ticket = instance->ticket,
                             .repeat_max = repetitions(instance),
                             .group_count = node->config->group_count,
+                            .yield = instance->yield,
+                            .step = instance->step_counter,
                             .groups = instance->step_groups,
                             .change_count = instance->change_count,
                             .changes = instance->changes,

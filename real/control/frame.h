@@ -98,9 +98,10 @@ static inline bool read_end(const struct frame_reader *reader)
 
 /* ---- Bodies ------------------------------------------------------------------------------------------------------ */
 
-#define CONTROL_PROTOCOL 1
+#define CONTROL_PROTOCOL 2
 #define CONTROL_TOKEN_BYTES 16
 #define CONTROL_ADDRESS_BYTES 64
+#define CONTROL_CLOCK_BYTES 64
 
 struct hello {
     uint32_t protocol;
@@ -110,7 +111,7 @@ struct hello {
     uint32_t node;
     uint16_t port; /* where the sender listens */
     char address[CONTROL_ADDRESS_BYTES];
-    char boot[37]; /* identity of the running kernel: equal on both sides means one clock */
+    char clock[CONTROL_CLOCK_BYTES]; /* its identity: equal on both sides means one clock */
 };
 
 void hello_write(struct frame_writer *writer, const struct hello *hello);

@@ -391,6 +391,7 @@ struct executors *executors_start(const struct executor_setup *setup, char *erro
         return NULL;
     }
     CHECK(pthread_create(&executors->thread, NULL, device_thread, executors) == 0);
+    pthread_setname_np(executors->thread, "device");
     executors->thread_runs = true;
     return executors;
 }

@@ -3,13 +3,15 @@
 #include "real/process/instance_internal.h"
 
 #include "base/arith.h"
+#include "host/command.h"
+#include "real/fabric/leftovers.h"
 #include "real/process/shared_memory.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <unistd.h>
 
 #define TURN_NS INT64_C(5000000)
 #define REPORT_NS INT64_C(10000000) /* records reach the front at least this often: they say that none is missing */
@@ -263,10 +265,10 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
     struct fabric_rank *regions = allocate(ranks, sizeof *regions);
     for (uint32_t r = 0; r < ranks; r++)
         regions[r] =
-            (struct fabric_rank){executors_memory(instance->executors, r), kv_memory_bytes(&instance->memory, r)};
+            (struct fabric_rank){.memory = executors_memory(instance->executors, r), .bytes = kv_memory_bytes(&instance->memory, r)};
     struct fabric_config config = {
         .provider = options->provider,
-        .address = options->bind,
+        .address = options->address,
         .nics = options->nics != 0 ? options->nics : min_u32(ranks, FABRIC_NICS_MAX),
         .window = options->window,
         .memory = instance->memory,
@@ -306,7 +308,7 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
 {
     struct mesh_config config = {
         .node_count = instance->world->deployment->node_count,
-        .bind = instance->start->options->bind,
+        .bind = instance->start->options->address,
         .heartbeat_ns = HEARTBEAT_NS_DEFAULT,
         .heartbeats_missed = instance->start->options->heartbeats_missed,
         .listener = {.self = instance, .up = on_up, .frame = on_frame, .down = on_down},
@@ -410,8 +412,12 @@ static void say_trouble(struct instance *instance)
 
 static void tear_down(struct instance *instance)
 {
-    if (instance->fabric != NULL)
-        fabric_thread_stop(instance->fabric);
+    if (!fabric_thread_stop(instance->fabric)) {
+        /* Nothing that the thread may touch can be freed. The executors die with their parent, memory with its last
+         * user; only what the provider keeps in files is left to remove. */
+        leftovers_remove_of(getpid());
+        _exit(EXIT_USER);
+    }
     executors_stop(instance->executors);
     real_runtime_free(instance->real);
     mesh_free(instance->mesh);

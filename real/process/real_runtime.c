@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What waits until the node has returned. */
@@ -53,7 +54,10 @@ struct real_runtime {
     struct launch_sums sums;
     struct step_times times;
 
-    uint64_t awaited; /* number of the newest expectation given to the fabric thread */
+    uint64_t awaited;       /* number of the newest expectation given to the fabric thread */
+    uint64_t fence;         /* number of the newest removal of a peer */
+    uint64_t fence_done;    /* commands that were carried out when it was last looked, */
+    int64_t fence_since_ns; /* and since when it has been that many */
     struct posted *posted;
     uint32_t posted_count;
     struct device_token *fresh; /* of the newest outcome */
@@ -133,6 +137,14 @@ static void push_pending(struct real_runtime *real, const struct event *event, c
     pending->event.data = pending->bytes;
 }
 
+/* Time that this thread has run: what the node costs, whatever else the machine does meanwhile. */
+static int64_t own_cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
 /* Any event for the node ends a repetition at its next step boundary. */
 static void hand_over(struct real_runtime *real, const struct event *event)
 {
@@ -140,9 +152,11 @@ static void hand_over(struct real_runtime *real, const struct event *event)
     if (real->launched)
         real->config.stepper.ops->end(real->config.stepper.self);
     real->runtime.now_ns = max_i64(real->runtime.now_ns, real_runtime_now_ns(real));
+    int64_t start_ns = own_cpu_ns();
     real->inside = true;
     real->config.handle(real->config.self, event);
     real->inside = false;
+    real->ledger.node_ns += own_cpu_ns() - start_ns;
     real->ledger.events++;
     if (real->config.listener.after != NULL)
         real->config.listener.after(real->config.listener.self, event);
@@ -195,7 +209,8 @@ void real_runtime_peer_down(struct real_runtime *real, uint32_t node)
     struct event event = {.kind = EVENT_PEER_LOST, .status = PEER_SUSPECTED, .id = node};
     push_pending(real, &event, NULL, 0);
     if (real->config.fabric != NULL) {
-        fabric_thread_remove(real->config.fabric, node);
+        real->fence = fabric_thread_remove(real->config.fabric, node);
+        real->fence_since_ns = clock_now_ns();
         return; /* fenced when the fabric thread says so */
     }
     event.status = PEER_FENCED;
@@ -460,7 +475,7 @@ static void write_done(struct real_runtime *real, const struct fabric_event *don
         .layers = (uint32_t)done->count,
         .bytes = done->bytes,
         .writes = done->writes,
-        .posted_ns = done->writes == 0 ? posted.posted_ns : done->posted_ns - origin_ns,
+        .posted_ns = posted.posted_ns,
         .landed_ns = done->writes == 0 ? posted.posted_ns : done->done_ns - origin_ns,
         .confirmed_ns = real_runtime_now_ns(real),
     };
@@ -600,6 +615,23 @@ static void flush(struct real_runtime *real)
     mesh_flush(real->config.mesh);
 }
 
+/* Providers have no answer to a peer that dies, or is stopped, inside one of their locks in shared memory: then the
+ * fabric thread waits for ever, and with it every transfer of this node. Better to say so and end. */
+static void watch_fences(struct real_runtime *real)
+{
+    if (real->config.fabric == NULL)
+        return;
+    uint64_t done = fabric_thread_done(real->config.fabric);
+    int64_t now_ns = clock_now_ns();
+    if (done != real->fence_done)
+        real->fence_since_ns = now_ns;
+    real->fence_done = done;
+    if (done < real->fence && now_ns - real->fence_since_ns > FABRIC_THREAD_PATIENCE_NS &&
+        real->config.listener.trouble != NULL)
+        real->config.listener.trouble(real->config.listener.self,
+                                      "a lost peer cannot be fenced: the fabric's provider does not return");
+}
+
 void real_runtime_turn(struct real_runtime *real, int64_t timeout_ns)
 {
     struct epoll_event events[64];
@@ -616,6 +648,7 @@ void real_runtime_turn(struct real_runtime *real, int64_t timeout_ns)
         real->tick_ns = now_ns;
         mesh_tick(real->config.mesh, now_ns);
         drain_pending(real);
+        watch_fences(real);
     }
     flush(real);
 }

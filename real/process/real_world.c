@@ -128,5 +128,5 @@ void real_world_hello(const struct real_world *world, uint32_t node, const unsig
     memcpy(hello->token, token, sizeof hello->token);
     memcpy(hello->scenario, world->scenario->identity, sizeof hello->scenario);
     snprintf(hello->build, sizeof hello->build, "%s", build_identity);
-    control_boot_identity(hello->boot);
+    control_clock_identity(hello->clock);
 }

@@ -44,7 +44,7 @@ static const struct constructor constructors[] = {
 
 #define CONSTRUCTOR_COUNT ((lua_Integer)(sizeof constructors / sizeof constructors[0]))
 
-static void push(lua_State *L, enum quantity_kind kind, int64_t value)
+void lua_units_push(lua_State *L, enum quantity_kind kind, int64_t value)
 {
     struct quantity *quantity = lua_newuserdatauv(L, sizeof *quantity, 0);
     quantity->kind = kind;
@@ -66,7 +66,7 @@ static int construct(lua_State *L)
         int128 value = ((int128)n * c->numerator * 2 + c->denominator) / (2 * c->denominator);
         if (value > VALUE_MAX)
             return luaL_error(L, "%s(%I): too large", c->name, n);
-        push(L, c->kind, (int64_t)value);
+        lua_units_push(L, c->kind, (int64_t)value);
         return 1;
     }
     double n = lua_tonumber(L, 1);
@@ -77,7 +77,7 @@ static int construct(lua_State *L)
     double value = n * (double)c->numerator / (double)c->denominator;
     if (!(value < 9.0e18))
         return luaL_error(L, "%s(%f): too large", c->name, n);
-    push(L, c->kind, (int64_t)(value + 0.5));
+    lua_units_push(L, c->kind, (int64_t)(value + 0.5));
     return 1;
 }
 
@@ -105,7 +105,7 @@ void lua_units_open(lua_State *L)
         lua_pushcclosure(L, construct, 1);
         lua_setfield(L, -2, constructors[k].name);
     }
-    push(L, QUANTITY_TIME, QUANTITY_NEVER);
+    lua_units_push(L, QUANTITY_TIME, QUANTITY_NEVER);
     lua_setfield(L, -2, "never");
 }
 

@@ -34,6 +34,9 @@ struct quantity {
 /* Adds the constructors and `never` to the table on top of the stack. */
 void lua_units_open(lua_State *L);
 
+/* Pushes a quantity. */
+void lua_units_push(lua_State *L, enum quantity_kind kind, int64_t value);
+
 /* The quantity at `index`, or NULL when something else is there. Valid as long as the Lua value is. */
 const struct quantity *lua_units_get(lua_State *L, int index);
 

@@ -42,6 +42,10 @@ static void check_model(const struct cursor *root, const struct architecture *mo
         if (model->latent_dim != 0 || model->rope_dim != 0 || model->nope_dim != 0 || model->q_latent_dim != 0)
             scenario_fail_at(root, "model.attention", "gqa has no latent_dim, rope_dim, nope_dim or q_latent_dim");
     }
+    if (model->index_topk > 0 && (model->attention != ATTENTION_MLA || model->window > 0))
+        scenario_fail_at(root, "model.index_topk", "sparse attention is known over mla without a window");
+    if ((model->index_topk > 0) != (model->index_heads > 0) || (model->index_topk > 0) != (model->index_dim > 0))
+        scenario_fail_at(root, "model.index_topk", "index_topk, index_heads and index_dim belong together");
     if (model->full_layers > model->layers)
         scenario_fail_at(root, "model.full_layers", "must be at most layers (%u), not %u", model->layers,
                          model->full_layers);

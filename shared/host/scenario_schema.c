@@ -30,7 +30,7 @@
 #define TEXT(key, type, member)                                                                                        \
     {key, FIELD_TEXT, 0, false, AT(type, member), 0, 0, ANY, NULL, NULL, 0}
 #define TEXT_OF(key, type, member, list)                                                                               \
-    {key, FIELD_TEXT, 0, true, AT(type, member), 0, 0, ANY, NULL, NAMES(list)}
+    {key, FIELD_TEXT, 0, false, AT(type, member), 0, 0, ANY, NULL, NAMES(list)}
 #define TIME_REQUIRED(key, type, member, min)                                                                          \
     {key, FIELD_TIME_NS, QUANTITY_TIME, true, AT(type, member), 0, min, ANY - 1, NULL, NULL, 0}
 #define TIME(key, type, member, fallback, min, max)                                                                    \
@@ -49,8 +49,11 @@ static const struct field top_fields[] = {
 const struct schema schema_top = {top_fields, LENGTH(top_fields)};
 
 static const struct field_name attention_names[] = {{"gqa", ATTENTION_GQA}, {"mla", ATTENTION_MLA}};
-static const struct field_name weight_names[] = {
-    {"bf16", FORMAT_BF16}, {"fp8", FORMAT_FP8}, {"fp8_block", FORMAT_FP8_BLOCK}, {"fp4", FORMAT_FP4}};
+static const struct field_name weight_names[] = {{"bf16", FORMAT_BF16},
+                                                 {"fp8", FORMAT_FP8},
+                                                 {"fp8_block", FORMAT_FP8_BLOCK},
+                                                 {"fp4", FORMAT_FP4},
+                                                 {"int4", FORMAT_INT4}};
 static const struct field_name cache_names[] = {{"bf16", FORMAT_BF16}, {"fp8", FORMAT_FP8}};
 
 static const struct field model_fields[] = {
@@ -75,6 +78,9 @@ static const struct field model_fields[] = {
     COUNT("shared_experts", struct architecture, shared_experts, 0, 0, 64, NULL),
     COUNT("window", struct architecture, window, 0, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
     COUNT("full_layers", struct architecture, full_layers, 0, 0, LAYERS_MAX, "LAYERS_MAX"),
+    COUNT("index_topk", struct architecture, index_topk, 0, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
+    COUNT("index_heads", struct architecture, index_heads, 0, 0, 1 << 10, NULL),
+    COUNT("index_dim", struct architecture, index_dim, 0, 0, 1 << 12, NULL),
     NAME_REQUIRED("weights", struct architecture, weight_format, weight_names),
     NAME("expert_weights", struct architecture, expert_weight_format, 0, weight_names), /* 0: as weights */
     NAME("kv", struct architecture, kv_format, FORMAT_BF16, cache_names),
@@ -100,7 +106,7 @@ static const struct field_name gpu_names[] = {{"A100", 0}, {"H100", 0}, {"H200",
 
 static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
-    TEXT_OF("gpu", struct hardware, gpu, gpu_names),
+    TEXT_OF("gpu", struct hardware, gpu, gpu_names), /* scenario_read_steps.c says when it may be absent */
     COUNT_REQUIRED("gpus", struct hardware, gpus_per_node, 1, 1024, NULL),
     QUANTITY_REQUIRED("memory", struct hardware, memory_bytes, QUANTITY_BYTES, INT64_C(1) << 20, ANY - 1),
     QUANTITY_REQUIRED("memory_bandwidth", struct hardware, memory_bytes_per_s, QUANTITY_BYTE_RATE, 1000000, ANY - 1),
@@ -115,6 +121,12 @@ static const struct field machine_fields[] = {
     TEXT_REQUIRED("price_basis", struct hardware, price_basis),
 };
 const struct schema schema_machine = {machine_fields, LENGTH(machine_fields)};
+
+static const struct field steps_fields[] = {
+    TEXT_REQUIRED("model", struct step_table, model),
+    TIME_REQUIRED("first_layer", struct step_table, first_layer_ns, 0),
+};
+const struct schema schema_steps = {steps_fields, LENGTH(steps_fields)};
 
 static const struct field sharding_fields[] = {
     COUNT("tensor", struct parallelism, tensor, 1, 1, RANKS_MAX, "RANKS_MAX"),

@@ -1,6 +1,7 @@
 /* See scenario_words.h. */
 #include "host/scenario_words.h"
 
+#include "host/lua_hf.h"
 #include "host/scenario_internal.h"
 
 #include <lauxlib.h>
@@ -12,7 +13,7 @@
 
 static const char *const words[] = {
     "scenario", "pool",  "model",     "machine", "nic",  "poisson", "evenly", "burst",
-    "closed",   "trace", "quantiles", "ttft",    "tpot", "e2e",     "itl",
+    "closed",   "trace", "quantiles", "ttft",    "tpot", "e2e",     "itl",    "steps",
 };
 
 static struct word_mark *find_mark(lua_State *L, int index)
@@ -61,6 +62,12 @@ static int make(lua_State *L)
         return luaL_error(L, "%s takes a plain table; this one is a %s already", word, mark->word);
     add_mark(L, 1, word);
     return 1;
+}
+
+void scenario_word_make(lua_State *L, const char *word, const char *opened)
+{
+    struct word_mark *mark = add_mark(L, -1, word);
+    snprintf(mark->opened, sizeof mark->opened, "%s", opened);
 }
 
 /* uniform(low, high) */
@@ -129,6 +136,8 @@ int scenario_words_open(lua_State *L)
     lua_setfield(L, -2, "uniform");
     lua_pushcfunction(L, make_with);
     lua_setfield(L, -2, "with");
+    lua_pushcfunction(L, lua_hf);
+    lua_setfield(L, -2, "hf");
     lua_pushcfunction(L, scenario_expect_check);
     lua_setfield(L, -2, "check");
     return 0;

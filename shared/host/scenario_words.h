@@ -27,6 +27,9 @@ const struct word_mark *scenario_word(lua_State *L, int index);
 /* Replaces the table on top of the stack by a shallow copy that bears the same mark. */
 void scenario_word_copy(lua_State *L);
 
+/* Marks the table on top of the stack as made by `word`, where `opened` stands in the text of the caller. */
+void scenario_word_make(lua_State *L, const char *word, const char *opened);
+
 /* Notes that module `name` returned the value on top of the stack. */
 void scenario_word_module(lua_State *L, const char *name);
 

@@ -16,6 +16,7 @@ enum number_format {
     FORMAT_FP8 = 2,       /* per-tensor or per-channel scales */
     FORMAT_FP8_BLOCK = 3, /* 128 x 128 block scales, as DeepSeek ships */
     FORMAT_FP4 = 4,       /* nvfp4, mxfp4: 4 bits and scales */
+    FORMAT_INT4 = 5,      /* weights of 4 bits in groups (GPTQ, AWQ, compressed-tensors); computed in bf16 */
 };
 
 struct architecture {
@@ -47,6 +48,13 @@ struct architecture {
     /* Sliding window: layers - full_layers attend to the last `window` tokens only. window = 0: none. */
     uint32_t window;
     uint32_t full_layers;
+
+    /* Sparse attention over MLA (DeepSeek-V3.2): an indexer scores every cached token of a layer with `index_heads`
+     * small heads of `index_dim`, and attention reads the `index_topk` best. Its keys are cached beside the latent, in
+     * fp8 with a 4-byte scale. index_topk = 0: none. */
+    uint32_t index_topk;
+    uint32_t index_heads;
+    uint32_t index_dim;
 
     enum number_format weight_format;        /* of the projections and dense MLPs */
     enum number_format expert_weight_format; /* of the routed experts */

@@ -45,10 +45,12 @@ uint64_t footprint_matrix_bytes(enum number_format format, uint64_t rows, uint64
     case FORMAT_FP8_BLOCK:
         return elements + ceil_div_u64(rows, 128) * ceil_div_u64(columns, 128) * FP32_BYTES;
     case FORMAT_FP4:
+        return rows * (ceil_div_u64(columns, 2) + ceil_div_u64(columns, 16));
+    case FORMAT_INT4:
         break;
     }
-    CHECK(format == FORMAT_FP4);
-    return rows * (ceil_div_u64(columns, 2) + ceil_div_u64(columns, 16));
+    CHECK(format == FORMAT_INT4);
+    return rows * (ceil_div_u64(columns, 2) + 2 * ceil_div_u64(columns, 32));
 }
 
 /* What a matrix counts as: its parameters, or its bytes. Counting and weighing go through the same lists of matrices
@@ -80,6 +82,17 @@ static uint64_t attention_measure(const struct architecture *a, uint64_t heads, 
     return output + query + latent + decompress;
 }
 
+/* An indexer's projections of the query latent, of the hidden state to the one key, and to a weight per head. Every
+ * rank has all of them: each scores all tokens. */
+static uint64_t indexer_measure(const struct architecture *a, matrix_measure *measure)
+{
+    if (a->index_topk == 0)
+        return 0;
+    uint64_t width = a->q_latent_dim > 0 ? a->q_latent_dim : a->hidden;
+    return measure(a->weight_format, (uint64_t)a->index_heads * a->index_dim, width) +
+           measure(a->weight_format, a->index_dim, a->hidden) + measure(FORMAT_BF16, a->index_heads, a->hidden);
+}
+
 static uint64_t mlp_measure(enum number_format format, uint64_t hidden, uint64_t intermediate, matrix_measure *measure)
 {
     return 2 * measure(format, intermediate, hidden) + measure(format, hidden, intermediate);
@@ -106,7 +119,8 @@ void footprint_parameters(const struct architecture *a, struct footprint_paramet
     memset(p, 0, sizeof *p);
     p->embedding = table;
     p->lm_head = a->tied_embeddings ? 0 : table;
-    p->attention = a->layers * attention_measure(a, a->heads, a->kv_heads, measure_parameters);
+    p->attention = a->layers * (attention_measure(a, a->heads, a->kv_heads, measure_parameters) +
+                                indexer_measure(a, measure_parameters));
     p->norms = a->layers * norm_parameters_per_layer(a) + a->hidden;
     p->dense_mlp = dense * mlp_measure(a->weight_format, a->hidden, a->intermediate, measure_parameters);
     p->router = sparse * a->experts * a->hidden;
@@ -155,7 +169,8 @@ static uint64_t ends_bytes(const struct architecture *a, const struct parallelis
 static uint64_t attention_layer_bytes(const struct architecture *a, const struct kv_geometry *g)
 {
     uint64_t heads = a->heads / g->parallelism.tensor;
-    uint64_t bytes = attention_measure(a, heads, kv_rank_heads(g), footprint_matrix_bytes);
+    uint64_t bytes = attention_measure(a, heads, kv_rank_heads(g), footprint_matrix_bytes) +
+                     indexer_measure(a, footprint_matrix_bytes);
     if (a->attention == ATTENTION_MLA)
         bytes += heads * ((uint64_t)a->nope_dim + a->value_dim) * a->latent_dim * BF16_BYTES;
     return bytes;

@@ -14,7 +14,7 @@
 /* Parameters, over all layers. */
 struct footprint_parameters {
     uint64_t embedding;
-    uint64_t attention; /* projections: q, k, v, o; MLA: q_a, q_b (or q), kv_a, kv_b, o */
+    uint64_t attention; /* projections: q, k, v, o; MLA: q_a, q_b (or q), kv_a, kv_b, o; those of an indexer */
     uint64_t norms;     /* two a layer and the final one; MLA: also those of the latents */
     uint64_t dense_mlp; /* three matrices in each layer without experts */
     uint64_t router;
@@ -33,7 +33,8 @@ void footprint_parameters(const struct architecture *architecture, struct footpr
  *   bf16       2 an element
  *   fp8        1, and a 4-byte scale an output row (per-tensor scales need less)
  *   fp8_block  1, and a 4-byte scale for each 128 x 128 block begun
- *   fp4        half, and a 1-byte scale for each 16 elements of a row begun (nvfp4; mxfp4 has one for 32) */
+ *   fp4        half, and a 1-byte scale for each 16 elements of a row begun (nvfp4; mxfp4 has one for 32)
+ *   int4       half, and a 2-byte scale for each 32 elements of a row begun (Kimi-K2.5; GPTQ and AWQ have one for 128) */
 uint64_t footprint_matrix_bytes(enum number_format format, uint64_t rows, uint64_t columns);
 
 enum footprint_verdict {
@@ -53,7 +54,7 @@ const char *footprint_verdict_text(enum footprint_verdict verdict);
  *  - a pipeline stage holds its layers; the first also the embedding, the last the final norm and the LM head (where it
  *    is tied and the last stage is not the first: its own copy);
  *  - attention is split over the `tensor` ranks of a group by heads and repeated in each of the `data` groups; KV
- *    projections of replicated heads are repeated; MLA's q_a and kv_a are on every rank;
+ *    projections of replicated heads are repeated; MLA's q_a, kv_a and its indexer are on every rank;
  *  - dense MLPs, shared experts, embedding and LM head are split over the group's `tensor` ranks, repeated per group;
  *  - routed experts with expert > 1: whole experts are dealt to `expert` ranks (the fullest has ceil(experts /
  * expert)), and each is split over the (tensor * data / expert) ranks left of the stage. With expert == 1 every expert

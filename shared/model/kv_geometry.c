@@ -12,6 +12,7 @@ uint32_t kv_format_bytes(enum number_format format)
         return 1;
     case FORMAT_FP8_BLOCK:
     case FORMAT_FP4:
+    case FORMAT_INT4:
         break;
     }
     return 0;
@@ -70,6 +71,8 @@ enum geometry_refusal kv_geometry_make(const struct architecture *architecture, 
     geometry->planes = latent ? 1 : 2;
     geometry->page_tokens = (uint16_t)page_tokens;
     geometry->head_bytes = (uint32_t)(head_elements * element_bytes);
+    if (architecture->index_topk > 0)
+        geometry->head_bytes += architecture->index_dim + KV_INDEX_SCALE_BYTES;
     geometry->layout = layout;
     geometry->parallelism = parallelism;
 

@@ -19,6 +19,9 @@ enum kv_layout {
     LAYOUT_NHD = 2, /* tokens before heads: a head range is one run a token */
 };
 
+/* An indexer's key is index_dim values of fp8 and one scale. */
+#define KV_INDEX_SCALE_BYTES 4
+
 /* How an instance is spread over its ranks. ranks = tensor * data * pipeline. */
 struct parallelism {
     uint16_t tensor;   /* tensor-parallel ranks of one attention group */
@@ -32,7 +35,7 @@ struct kv_geometry {
     uint16_t kv_heads;    /* H; 1 for a latent cache */
     uint16_t planes;      /* 2: K and V; 1: latent */
     uint16_t page_tokens; /* S */
-    uint32_t head_bytes;  /* bytes of one head of one token in one plane: D * e */
+    uint32_t head_bytes;  /* bytes of one head of one token in one plane: D * e; with an indexer its key follows */
     enum kv_layout layout;
     struct parallelism parallelism;
     uint16_t stage_layer_first[STAGES_MAX + 1]; /* global ids; stage s holds [first[s], first[s + 1]) */

@@ -46,6 +46,7 @@ struct instance {
     bool stepping;
     uint32_t ticket;
     uint64_t step_counter; /* steps completed */
+    uint32_t yield;        /* tokens a decode sequence takes in a step, times 2^16 */
     struct step_group *step_groups;
     struct step_change *changes;
     uint32_t change_count;

@@ -12,7 +12,7 @@
 
 #include <stddef.h>
 
-#define FORMATS (FORMAT_FP4 + 1) /* arrays indexed by enum number_format */
+#define FORMATS (FORMAT_INT4 + 1)/* arrays indexed by enum number_format */
 #define KV_FORMATS 2             /* bf16, fp8 */
 #define ALL_REDUCE_SIZES 23      /* 2^7 ... 2^29 elements of bf16 */
 #define DEEPEP_SIZES 9           /* 1, 4, 16, ... 2^16 tokens a rank */

@@ -7,8 +7,10 @@
 #define ELEMENTWISE_LAUNCH_NS 2000.0
 #define ELEMENTWISE_BANDWIDTH 0.8
 
-/* Weights with their scales: one fp32 scale for 128 x 128 elements is lost in rounding; nvfp4 has one byte for 16. */
+/* Weights with their scales: one fp32 scale for 128 x 128 elements is lost in rounding; nvfp4 has one byte for 16,
+ * int4 two bytes for 32. */
 #define FP4_BYTES 0.5625
+#define INT4_BYTES 0.5625
 
 bool device_init(struct device *device, const struct hardware *hardware)
 {
@@ -29,8 +31,11 @@ bool device_init(struct device *device, const struct hardware *hardware)
     native[FORMAT_FP8] = (double)hardware->fp8_flops * 1e-9;
     native[FORMAT_FP8_BLOCK] = native[FORMAT_FP8];
     native[FORMAT_FP4] = (double)hardware->fp4_flops * 1e-9;
-    static const double bytes[FORMATS] = {
-        [FORMAT_BF16] = 2.0, [FORMAT_FP8] = 1.0, [FORMAT_FP8_BLOCK] = 1.0, [FORMAT_FP4] = FP4_BYTES};
+    static const double bytes[FORMATS] = {[FORMAT_BF16] = 2.0,
+                                          [FORMAT_FP8] = 1.0,
+                                          [FORMAT_FP8_BLOCK] = 1.0,
+                                          [FORMAT_FP4] = FP4_BYTES,
+                                          [FORMAT_INT4] = INT4_BYTES};
     for (uint32_t f = FORMAT_BF16; f < FORMATS; f++) {
         /* Without units or kernels of its own a format is unpacked and computed in bf16. */
         bool own = native[f] > 0 && tables->gemm[f] != NULL;

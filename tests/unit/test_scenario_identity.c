@@ -15,7 +15,7 @@
 
 /* Of the good scenario. It changes when a shipped value or the language does, never by itself: on another machine, with
  * another compiler, tomorrow. */
-#define GOOD_IDENTITY "f4bc15819511947de64611cc8e62aa62e82366c86767e6a4dd706b359e2ee0c0"
+#define GOOD_IDENTITY "66da9b142595e834dd02b275a52ee1e8101b96f390900778c54c80887d1d22db"
 
 static void test_known(void **state)
 {
@@ -73,6 +73,9 @@ static const struct scenario_override changes[] = {
     {"model.expert_intermediate", "8"},
     {"model.shared_experts", "1"},
     {"model.window", "128"},
+    {"model.index_topk", "64"},
+    {"model.index_heads", "4"},
+    {"model.index_dim", "8"},
     {"model.full_layers", "3"},
     {"model.weights", "'fp8'"},
     {"model.expert_weights", "'fp4'"},
@@ -156,7 +159,7 @@ static const struct scenario_override changes[] = {
  * must differ from that of the companions alone, where those are a scenario. */
 static void identity_after(const struct scenario_override *change, char *identity)
 {
-    static const struct scenario_override beside[][6] = {
+    static const struct scenario_override beside[][10] = {
         {{NULL, NULL}},
         {{"model.experts", "8"}, {"model.experts_active", "1"}, {"model.expert_intermediate", "4"}, {NULL, NULL}},
         {{"model.attention", "'mla'"},
@@ -165,6 +168,15 @@ static void identity_after(const struct scenario_override *change, char *identit
          {"model.rope_dim", "4"},
          {"model.nope_dim", "4"},
          {"model.value_dim", "4"}},
+        {{"model.attention", "'mla'"},
+         {"model.kv_heads", "1"},
+         {"model.latent_dim", "4"},
+         {"model.rope_dim", "4"},
+         {"model.nope_dim", "4"},
+         {"model.value_dim", "4"},
+         {"model.index_topk", "32"},
+         {"model.index_heads", "2"},
+         {"model.index_dim", "4"}},
         {{"model.window", "64"}, {NULL, NULL}},
         {{"model.tail", "bytes(4)"}, {"model.tail_writes", "1"}, {NULL, NULL}},
         {{"admission.prefill_rate", "tokens_per_second(2)"}, {NULL, NULL}},
@@ -173,11 +185,11 @@ static void identity_after(const struct scenario_override *change, char *identit
         {{"pools.second", "pool { role = 'decode', machine = require 'hardware.h200', shardings = { {} } }"},
          {NULL, NULL}},
     };
-    struct scenario_override sets[8];
+    struct scenario_override sets[12];
     struct user_error error;
     for (size_t k = 0; k < sizeof beside / sizeof beside[0]; k++) {
         size_t count = 0;
-        for (size_t n = 0; n < 6 && beside[k][n].path != NULL; n++) {
+        for (size_t n = 0; n < 10 && beside[k][n].path != NULL; n++) {
             if (strcmp(beside[k][n].path, change->path) != 0)
                 sets[count++] = beside[k][n];
         }
