@@ -185,7 +185,7 @@ static void serve_sleeping(struct meeting *meeting, struct fabric *fabric)
 static _Noreturn void target(const struct fabric_meter_config *config, uint32_t bytes, struct meeting *meeting)
 {
     static const _Atomic uint64_t counter;
-    struct fabric_rank rank = {region(), REGION_BYTES};
+    struct fabric_rank rank = {.memory = region(), .bytes = REGION_BYTES};
     struct fabric_config engine = engine_config(config, bytes, &rank, &counter);
     char why[256] = "";
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -431,7 +431,7 @@ static bool write_size(const struct fabric_meter_config *config, uint32_t size, 
                        struct progress *progress, struct fabric_times *times, char *error, size_t error_size)
 {
     static _Atomic uint64_t counter;
-    struct fabric_rank rank = {region(), REGION_BYTES};
+    struct fabric_rank rank = {.memory = region(), .bytes = REGION_BYTES};
     struct fabric_config engine = engine_config(config, sizes[size], &rank, &counter);
     struct writer writer = {
         .config = config, .meeting = meeting, .bytes = sizes[size], .page_count = engine.memory.pages};
