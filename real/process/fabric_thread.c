@@ -42,6 +42,8 @@ enum command_kind {
     COMMAND_CARD = 4,
     COMMAND_PEER = 5,
     COMMAND_REMOVE = 6,
+    COMMAND_NIC_FAIL = 7,
+    COMMAND_CLOSE = 8,
 };
 
 struct peer_command {
@@ -57,7 +59,7 @@ struct write_command {
 
 struct fabric_command {
     enum command_kind kind;
-    uint32_t id; /* ticket, immediate, node */
+    uint32_t id; /* ticket, immediate, node, NIC */
     uint64_t count;
     void *owned; /* struct write_command or peer_command, freed once carried out */
 };
@@ -148,6 +150,14 @@ static void carry_out(struct fabric_thread *thread, const struct fabric_command 
     case COMMAND_REMOVE:
         fabric_peer_remove(thread->fabric, command->id);
         report(thread, &(struct fabric_report){.kind = REPORT_FENCED, .node = command->id});
+        break;
+    case COMMAND_NIC_FAIL:
+        fabric_nic_fail(thread->fabric, command->id);
+        break;
+    case COMMAND_CLOSE:
+        fabric_peer_close(thread->fabric, command->id, (uint32_t)command->count);
+        report(thread, &(struct fabric_report){
+                           .kind = REPORT_CLOSED, .node = command->id, .event.id = (uint32_t)(command->count >> 32)});
         break;
     }
     free(command->owned);
@@ -301,6 +311,17 @@ uint64_t fabric_thread_peer(struct fabric_thread *thread, uint32_t node, const v
     copy->bytes = bytes;
     memcpy(copy->card, card, bytes);
     return give(thread, &(struct fabric_command){.kind = COMMAND_PEER, .id = node, .owned = copy});
+}
+
+uint64_t fabric_thread_nic_fail(struct fabric_thread *thread, uint32_t nic)
+{
+    return give(thread, &(struct fabric_command){.kind = COMMAND_NIC_FAIL, .id = nic});
+}
+
+uint64_t fabric_thread_close(struct fabric_thread *thread, uint32_t node, uint32_t rails, uint32_t id)
+{
+    return give(thread,
+                &(struct fabric_command){.kind = COMMAND_CLOSE, .id = node, .count = (uint64_t)id << 32 | rails});
 }
 
 uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node)

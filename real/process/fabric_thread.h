@@ -20,6 +20,7 @@ enum report_kind {
     REPORT_CARD = 2,   /* `card` for `node`, which the reader frees; NULL: `error` */
     REPORT_PEER = 3,   /* the peer's card was learnt, or not: `error` is not empty */
     REPORT_FENCED = 4, /* `node` has been removed */
+    REPORT_CLOSED = 5, /* of `node`: rails have been closed, as event.id asked */
 };
 
 struct fabric_report {
@@ -49,6 +50,8 @@ uint64_t fabric_thread_expect(struct fabric_thread *thread, uint32_t immediate, 
 uint64_t fabric_thread_card(struct fabric_thread *thread, uint32_t node);
 uint64_t fabric_thread_peer(struct fabric_thread *thread, uint32_t node, const void *card, size_t bytes,
                             const struct kv_memory *memory);
+uint64_t fabric_thread_nic_fail(struct fabric_thread *thread, uint32_t nic);
+uint64_t fabric_thread_close(struct fabric_thread *thread, uint32_t node, uint32_t rails, uint32_t id);
 uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node);
 
 uint64_t fabric_thread_done(const struct fabric_thread *thread);

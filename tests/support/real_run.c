@@ -416,7 +416,7 @@ static struct produced *expected_requests(const struct real_world *world, uint32
     struct user_error error = {.set = false};
     struct workload *workload = workload_create(&world->scenario->load, world->seed, world->recorded, &error);
     assert_non_null(workload);
-    *count = world->scenario->load.requests;
+    *count = world->scenario->load.requests != 0 ? world->scenario->load.requests : world->recorded->count;
     struct produced *requests = calloc(*count, sizeof *requests);
     assert_non_null(requests);
     bool closed = world->scenario->load.arrivals == ARRIVAL_CLOSED;
@@ -462,8 +462,14 @@ static const uint32_t *reference_of(const struct real_world *world, const struct
     *new = (struct reference){spec->token_seed, spec->prompt_tokens, spec->output_tokens, NULL};
     new->tokens = calloc(spec->output_tokens, sizeof *new->tokens);
     assert_non_null(new->tokens);
-    device_reference(&model, weight_seed, spec->token_seed, spec->prompt_tokens, spec->output_tokens, new->tokens,
-                     NULL);
+    struct device_prompt prompt = {
+        .tokens = spec->prompt_tokens,
+        .seed = spec->token_seed,
+        .block_tokens = spec->block_tokens,
+        .block_count = spec->block_count,
+        .blocks = spec->blocks,
+    };
+    device_reference_of(&model, weight_seed, &prompt, spec->output_tokens, new->tokens, NULL);
     return new->tokens;
 }
 
