@@ -65,6 +65,9 @@ struct scheduler_policy {
     uint32_t reserve_output;  /* 1: hold KV for the whole output at admission: no growth, no preemption */
     uint32_t prefix_cache;    /* 1: keep and look up prefix blocks */
     uint32_t repeat_max;      /* most steps of one decode launch; 1: a launch per step */
+    /* Speculative decoding: a step verifies one token and this many drafted ones of every decode sequence; 0: none. */
+    uint32_t draft_tokens;
+    uint32_t acceptance_permille; /* of a drafted token whose predecessors were all accepted */
 };
 
 struct messenger_policy {
@@ -145,6 +148,9 @@ struct node_stats {
     uint64_t messages_late;      /* dropped: of an epoch, an attempt or an incarnation that is over */
     uint64_t messages_malformed; /* dropped: they do not parse, or make no sense here */
 };
+
+/* Whether the request lives here: at the front until its end is known, elsewhere while its sequence does. */
+bool node_serves(const struct node *node, uint32_t request);
 
 struct node_stats node_stats(const struct node *node);
 

@@ -81,7 +81,7 @@ struct request_spec {
 /* One attention group's part of a step, in sums: a step's cost depends on nothing else, and the node keeps them up to
  * date without walking its sequences. */
 struct step_group {
-    uint32_t decode_sequences; /* each takes one token */
+    uint32_t decode_sequences; /* each takes one token; with speculation also those it drafts */
     uint32_t prefill_sequences;
     uint64_t decode_context;  /* tokens already cached, summed over the decode sequences, before the step */
     uint64_t prefill_tokens;  /* new tokens q, summed over the chunks */
@@ -115,6 +115,8 @@ struct step_launch {
     uint32_t repeat_max; /* the same batch for up to this many steps; > 1 only without chunks */
     uint32_t group_count;
     uint32_t change_count;
+    uint32_t yield; /* tokens that a decode sequence takes in a step on average, times 2^16; see serve/token_clock.h */
+    uint64_t step;  /* steps that this instance has completed: where its token clock stands */
     const struct step_group *groups;
     const struct step_change *changes;
 };

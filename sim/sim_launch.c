@@ -5,6 +5,8 @@
  */
 #include "sim/sim_internal.h"
 
+#include "serve/token_clock.h"
+
 #include <string.h>
 
 static struct cost_entry *cost_entry(struct sim_node *node, uint32_t batch)
@@ -77,6 +79,12 @@ static void queue_chunk(struct sim_node *node)
         event_queue_push(node->sim->queue, boundary_key(end_ns), pending_pack(PENDING_STEPS, node->runtime.node, 0, 0));
 }
 
+/* The instance's token clock `steps` steps after those of the launch that are done. */
+static uint64_t launch_clock(const struct launch *launch, uint32_t steps)
+{
+    return token_clock(launch->yield, launch->step + launch->steps_done + steps);
+}
+
 /* Steps of one group, the usual case: no maximum to take and the line at hand. */
 static void walk_one(struct sim_node *node, uint32_t count, int64_t at_ns)
 {
@@ -84,11 +92,14 @@ static void walk_one(struct sim_node *node, uint32_t count, int64_t at_ns)
     struct step_group *group = &launch->groups[0];
     struct decode_line line = launch->lines[0];
     uint64_t context = group->decode_context;
+    uint64_t clock = launch_clock(launch, 0);
     for (uint32_t i = 0; i < count; i++) {
         if (context < line.context_min || context > line.context_max)
             line = line_at(node, group->decode_sequences, context);
         at_ns += launch->fixed_ns + line_ns(&line, context);
-        context += group->decode_sequences;
+        uint64_t next = launch_clock(launch, i + 1);
+        context += group->decode_sequences * (next - clock);
+        clock = next;
         launch->chunk_end_ns[i] = at_ns;
     }
     group->decode_context = context;
@@ -100,6 +111,7 @@ static void walk_many(struct sim_node *node, uint32_t count, int64_t at_ns)
     struct launch *launch = &node->launch;
     for (uint32_t i = 0; i < count; i++) {
         int64_t slowest_ns = 0;
+        uint64_t tokens = launch_clock(launch, i + 1) - launch_clock(launch, i);
         for (uint32_t g = 0; g < launch->group_count; g++) {
             struct step_group *group = &launch->groups[g];
             struct decode_line *line = &launch->lines[g];
@@ -108,7 +120,7 @@ static void walk_many(struct sim_node *node, uint32_t count, int64_t at_ns)
             if (group->decode_context < line->context_min || group->decode_context > line->context_max)
                 *line = line_at(node, group->decode_sequences, group->decode_context);
             slowest_ns = max_i64(slowest_ns, line_ns(line, group->decode_context));
-            group->decode_context += group->decode_sequences;
+            group->decode_context += group->decode_sequences * tokens;
         }
         at_ns += launch->fixed_ns + slowest_ns;
         launch->chunk_end_ns[i] = at_ns;
@@ -168,6 +180,8 @@ void sim_launch(struct runtime *rt, const struct step_launch *spec)
     launch->ticket = spec->ticket;
     launch->group_count = spec->group_count;
     launch->start_ns = node->sim->now_ns;
+    launch->yield = spec->yield;
+    launch->step = spec->step;
     launch->steps_max = spec->repeat_max;
     launch->steps_done = 0;
     launch->tokens = 0;
@@ -234,29 +248,26 @@ static void count_gap(struct sim *sim, int64_t gap_ns, uint64_t tokens)
     sim->itl[itl_bucket(gap_ns)] += tokens;
 }
 
-/* Gaps between tokens, for every step of the chunk. A sequence that joins with the first step has no token before it on
- * this node, or has it from the step that ended its prefill. */
+/* Gaps between tokens, for every step of the chunk. Of the tokens that a sequence takes in one step the first follows
+ * the last of the step before, the others follow at once. A sequence that joins with the first step has no token before
+ * it on this node, or has it from the step that ended its prefill. */
 static void count_gaps(struct sim_node *node)
 {
     struct sim *sim = node->sim;
     struct launch *launch = &node->launch;
-    uint32_t first = 0;
     int64_t before_ns = node->decode_end_ns;
-    if (launch->steps_done == 0) {
-        int64_t end_ns = launch->chunk_end_ns[0];
+    for (uint32_t i = 0; i < launch->chunk_count; i++) {
+        int64_t end_ns = launch->chunk_end_ns[i];
+        uint64_t tokens = launch_clock(launch, i + 1) - launch_clock(launch, i);
+        uint64_t joins = i == 0 && launch->steps_done == 0 ? launch->joins : 0;
         if (end_ns >= sim->itl_from_ns) {
             if (before_ns >= 0)
-                count_gap(sim, end_ns - before_ns, launch->tokens - launch->joins);
+                count_gap(sim, end_ns - before_ns, launch->tokens - joins);
             if (node->produces_first_token && node->step_end_ns >= 0)
-                count_gap(sim, end_ns - node->step_end_ns, launch->joins);
+                count_gap(sim, end_ns - node->step_end_ns, joins);
+            if (tokens > 1)
+                count_gap(sim, 0, launch->tokens * (tokens - 1));
         }
-        before_ns = end_ns;
-        first = 1;
-    }
-    for (uint32_t i = first; i < launch->chunk_count; i++) {
-        int64_t end_ns = launch->chunk_end_ns[i];
-        if (end_ns >= sim->itl_from_ns)
-            count_gap(sim, end_ns - before_ns, launch->tokens);
         before_ns = end_ns;
     }
 }
@@ -268,7 +279,8 @@ static void account(struct sim_node *node)
     if (launch->tokens > 0) {
         count_gaps(node);
         node->decode_end_ns = end_ns;
-        node->ledger.decode_tokens += launch->tokens * launch->chunk_count;
+        node->ledger.decode_tokens +=
+            launch->tokens * (launch_clock(launch, launch->chunk_count) - launch_clock(launch, 0));
     }
     node->step_end_ns = end_ns;
     node->ledger.steps += launch->chunk_count;

@@ -17,12 +17,13 @@
 #include <stdint.h>
 
 struct provider {
-    const char *name;      /* as users say it */
-    const char *libfabric; /* as libfabric says it */
-    bool takes_address;    /* binds to config->address; shm names its endpoints itself */
-    bool one_host;         /* reaches processes of this host alone */
-    const char *delivery;  /* what a completion with FI_DELIVERY_COMPLETE rests on */
-    const char *death;     /* what the writer of a killed process sees */
+    const char *name;         /* as users say it */
+    const char *libfabric;    /* as libfabric says it */
+    bool takes_address;       /* binds to config->address; shm names its endpoints itself */
+    bool one_host;            /* reaches processes of this host alone */
+    bool delivery_by_message; /* FI_DELIVERY_COMPLETE is honoured in fi_writemsg alone, not as an endpoint's default */
+    const char *delivery;     /* what a completion with FI_DELIVERY_COMPLETE rests on */
+    const char *death;        /* what the writer of a killed process sees */
 };
 
 /* In the order in which "the best that works" is looked for between hosts; ends with an entry without a name. */
@@ -43,6 +44,9 @@ struct nic {
  * more NICs than there are share the hardware. False with a sentence. */
 bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
               size_t error_size);
+/* The same, of a NIC that takes the memory of devices (FI_HMEM). */
+bool nic_open_devices(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
+                      char *error, size_t error_size);
 void nic_close(struct nic *nic);
 
 static inline bool nic_mr(const struct nic *nic, int mode)

@@ -141,9 +141,9 @@ static void front_frame(struct instance *instance, const struct frame *frame)
 static void on_frame(void *self, uint32_t node, const struct frame *frame)
 {
     struct instance *instance = self;
-    if (frame->kind == FRAME_MESSAGE && instance->started && !instance->finished) {
-        if (frame->length <= MESSAGE_BYTES_MAX)
-            real_runtime_message(instance->real, node, frame->body, frame->length);
+    if (frame->kind == FRAME_MESSAGE || frame->kind == FRAME_ANSWERS) {
+        if (instance->started && !instance->finished && !real_runtime_frame(instance->real, node, frame))
+            instance_trouble(instance, "a node sent a message that makes no sense");
         return;
     }
     if (node == 0) {
@@ -265,10 +265,10 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
     struct fabric_rank *regions = allocate(ranks, sizeof *regions);
     for (uint32_t r = 0; r < ranks; r++)
         regions[r] =
-            (struct fabric_rank){executors_memory(instance->executors, r), kv_memory_bytes(&instance->memory, r)};
+            (struct fabric_rank){.memory = executors_memory(instance->executors, r), .bytes = kv_memory_bytes(&instance->memory, r)};
     struct fabric_config config = {
         .provider = options->provider,
-        .address = options->bind,
+        .address = options->address,
         .nics = options->nics != 0 ? options->nics : min_u32(ranks, FABRIC_NICS_MAX),
         .window = options->window,
         .memory = instance->memory,
@@ -308,7 +308,7 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
 {
     struct mesh_config config = {
         .node_count = instance->world->deployment->node_count,
-        .bind = instance->start->options->bind,
+        .bind = instance->start->options->address,
         .heartbeat_ns = HEARTBEAT_NS_DEFAULT,
         .heartbeats_missed = instance->start->options->heartbeats_missed,
         .listener = {.self = instance, .up = on_up, .frame = on_frame, .down = on_down},
@@ -318,11 +318,19 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
     return instance->mesh != NULL;
 }
 
+static bool serves(void *self, uint32_t request)
+{
+    return node_serves(((struct instance *)self)->node, request);
+}
+
 static void make_runtime(struct instance *instance)
 {
     bool verifies = instance->verifier != NULL;
+    instance->answers = answers_make(
+        &(struct answers_config){.vocab = instance->world->scenario->model.vocab, .serves = serves, .self = instance});
     struct real_config config = {
         .node = instance->config->node,
+        .answers = instance->answers,
         .limits = real_world_limits(),
         .handle = handle,
         .self = instance,
@@ -414,6 +422,7 @@ static void tear_down(struct instance *instance)
     real_runtime_free(instance->real);
     mesh_free(instance->mesh);
     verifier_free(instance->verifier);
+    answers_free(instance->answers);
     free(instance->node_memory);
     check_context_set(NULL);
     free(instance);

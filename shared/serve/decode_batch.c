@@ -2,6 +2,7 @@
 #include "serve/decode_batch.h"
 
 #include "base/arith.h"
+#include "serve/token_clock.h"
 
 uint32_t decode_reserve_tokens(const struct instance *instance, const struct sequence *s, uint32_t cached)
 {
@@ -9,20 +10,29 @@ uint32_t decode_reserve_tokens(const struct instance *instance, const struct seq
     uint32_t all = s->prompt_tokens + s->output_tokens - 1;
     if (instance->config->scheduler.reserve_output)
         return all;
-    uint32_t headroom = max_u32(1, instance->config->scheduler.headroom_tokens);
+    /* One step must fit, whatever it accepts. */
+    uint32_t headroom =
+        max_u32(1 + instance->config->scheduler.draft_tokens, instance->config->scheduler.headroom_tokens);
     return min_u32(all, cached + headroom);
+}
+
+/* Tokens that the steps since it joined have given the sequence; the last step may go beyond its output. */
+static uint32_t since_join(const struct instance *instance, const struct sequence *s)
+{
+    return (uint32_t)(token_clock(instance->yield, instance->step_counter) -
+                      token_clock(instance->yield, s->join_step));
 }
 
 uint32_t decode_produced(const struct instance *instance, const struct sequence *s)
 {
     if (s->state != SEQUENCE_DECODE)
         return s->produced;
-    return s->produced + (uint32_t)(instance->step_counter - s->join_step);
+    return min_u32(s->output_tokens, s->produced + since_join(instance, s));
 }
 
 uint32_t decode_context(const struct instance *instance, const struct sequence *s)
 {
-    return s->join_context + (uint32_t)(instance->step_counter - s->join_step);
+    return s->join_context + since_join(instance, s);
 }
 
 /* Keys of the heap: the step after which a sequence needs attention, and in that step those that finish before those
@@ -42,15 +52,20 @@ static uint64_t step_of_key(uint64_t key)
     return key >> 1;
 }
 
-/* The step after which the sequence has produced everything or filled its pages, whichever comes first. */
+/* The step after which the sequence has produced everything, or the next might overflow its pages, whichever comes
+ * first. */
 static void watch(struct instance *instance, uint32_t slot)
 {
     struct sequence *s = &instance->sequences[slot];
-    uint64_t finish = s->join_step + (s->output_tokens - s->produced);
+    uint64_t joined = token_clock(instance->yield, s->join_step);
+    uint64_t finish = token_clock_step(instance->yield, joined + s->output_tokens - s->produced);
     uint64_t held = (uint64_t)s->page_count * instance->config->geometry.page_tokens;
+    uint64_t key = finish_key(finish);
     CHECK(held > s->join_context);
-    uint64_t full = s->join_step + (held - s->join_context);
-    slot_heap_push(&instance->groups[s->group].attention, slot, min_u64(finish_key(finish), full_key(full)), s->age);
+    /* Its last token is never cached: pages for all others last to the end. */
+    if (held + 1 < (uint64_t)s->prompt_tokens + s->output_tokens)
+        key = min_u64(key, full_key(token_clock_step(instance->yield, joined + held - s->join_context + 1) - 1));
+    slot_heap_push(&instance->groups[s->group].attention, slot, key, s->age);
 }
 
 static void join(struct instance *instance, uint32_t slot)
@@ -108,7 +123,7 @@ void decode_leave(struct instance *instance, uint32_t slot)
     sums->decode_context -= context;
     instance->groups[s->group].changed = true;
     instance->decode_sequences--;
-    s->produced += (uint32_t)(instance->step_counter - s->join_step);
+    s->produced = min_u32(s->output_tokens, s->produced + since_join(instance, s));
     s->in_step = false;
 }
 
@@ -125,10 +140,12 @@ uint64_t decode_steps_to_attention(const struct instance *instance)
 
 void decode_advance(struct instance *instance, uint32_t steps)
 {
+    uint64_t before = token_clock(instance->yield, instance->step_counter);
     instance->step_counter += steps;
+    uint64_t tokens = token_clock(instance->yield, instance->step_counter) - before;
     for (uint32_t g = 0; g < instance->config->group_count; g++) {
         struct step_group *sums = &instance->step_groups[g];
-        sums->decode_context += (uint64_t)sums->decode_sequences * steps;
+        sums->decode_context += sums->decode_sequences * tokens;
     }
 }
 

@@ -1,9 +1,9 @@
 /* The decode batch of an instance: who is in it, and what the next step costs.
  *
- * A steady step is O(1) in the batch. Every sequence in the batch takes one token a step, so the sums that a step's
- * cost depends on change by the batch size, and a sequence needs attention only at a step known in advance: when it
- * produces its last token, or when the pages it holds are full. A heap per group keeps those steps; nothing walks the
- * batch.
+ * A steady step is O(1) in the batch. Every sequence in the batch takes one token a step, or as many as the token clock
+ * says (token_clock.h), so the sums that a step's cost depends on change by that many times the batch size, and a
+ * sequence needs attention only at a step known in advance: when it produces its last token, or when the pages it holds
+ * are full. A heap per group keeps those steps; nothing walks the batch.
  */
 #ifndef TANDEM_SERVE_DECODE_BATCH_H
 #define TANDEM_SERVE_DECODE_BATCH_H

@@ -1,6 +1,8 @@
 /* See instance.h. */
 #include "serve/instance.h"
 
+#include "serve/token_clock.h"
+
 #include "base/arith.h"
 
 #include <string.h>
@@ -39,6 +41,7 @@ void instance_make(struct instance *instance, struct arena *arena, const struct 
     memset(instance, 0, sizeof *instance);
     instance->config = config;
     instance->rt = rt;
+    instance->yield = token_clock_yield(config->scheduler.draft_tokens, config->scheduler.acceptance_permille);
     instance->pages_max = min_u32(config->pages_per_group, kv_pages(&config->geometry, config->request_tokens_max) + 1);
     if (config->role == ROLE_DECODE) /* a request's pages must fit a message */
         instance->pages_max = min_u32(instance->pages_max, REQUEST_PAGES_MAX);
@@ -106,10 +109,12 @@ void instance_wait_over(struct instance *instance, uint32_t slot)
     instance->waiting_count--;
 }
 
-void instance_received(struct instance *instance, uint32_t number)
+bool instance_received(struct instance *instance, uint32_t number)
 {
-    if (number_reached(number, instance->newest_number))
-        instance->newest_number = number;
+    if (number_reached(instance->newest_number, number))
+        return false;
+    instance->newest_number = number;
+    return true;
 }
 
 uint32_t instance_whole_blocks(const struct instance *instance, const struct sequence *sequence, uint32_t tokens)

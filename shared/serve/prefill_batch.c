@@ -130,7 +130,8 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
     sums->prefill_sequences = 0;
     sums->prefill_tokens = sums->prefill_context = sums->prefill_pairs = 0;
     uint32_t budget = instance->config->scheduler.token_budget;
-    budget -= min_u32(budget, sums->decode_sequences);
+    uint64_t decode_tokens = (uint64_t)sums->decode_sequences * (1 + instance->config->scheduler.draft_tokens);
+    budget -= (uint32_t)min_u64(budget, decode_tokens);
     uint32_t writes = prefill_writes_max(instance->config);
     for (uint32_t slot = group->streaming.head; slot != SLOT_NONE && budget > 0 && *write_budget >= writes;
          slot = instance->sequences[slot].next) {

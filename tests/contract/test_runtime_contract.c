@@ -3,6 +3,7 @@
  * form and with the order of equal times shuffled.
  */
 #include "base/arith.h"
+#include "serve/token_clock.h"
 #include "base/limits.h"
 #include "support/fake_runtime.h"
 #include "support/probe.h"
@@ -122,7 +123,8 @@ static struct paged_write make_write(uint32_t ticket, uint32_t immediate, uint32
 static void launch_prefill(struct probe *probe, uint32_t ticket, uint64_t tokens)
 {
     struct step_group group = {.prefill_sequences = 1, .prefill_tokens = tokens, .prefill_pairs = tokens};
-    struct step_launch launch = {.ticket = ticket, .repeat_max = 1, .group_count = 1, .groups = &group};
+    struct step_launch launch = {
+        .ticket = ticket, .yield = TOKEN_CLOCK_ONE, .repeat_max = 1, .group_count = 1, .groups = &group};
     rt_launch(probe->rt, &launch);
     memset(&group, 0xa5, sizeof group);
 }
@@ -130,7 +132,8 @@ static void launch_prefill(struct probe *probe, uint32_t ticket, uint64_t tokens
 static void launch_decode(struct probe *probe, uint32_t ticket, uint32_t repeat_max)
 {
     struct step_group group = {.decode_sequences = 3, .decode_context = 300};
-    struct step_launch launch = {.ticket = ticket, .repeat_max = repeat_max, .group_count = 1, .groups = &group};
+    struct step_launch launch = {
+        .ticket = ticket, .yield = TOKEN_CLOCK_ONE, .repeat_max = repeat_max, .group_count = 1, .groups = &group};
     rt_launch(probe->rt, &launch);
     memset(&group, 0xa5, sizeof group); /* arguments die with the call */
     memset(&launch, 0xa5, sizeof launch);

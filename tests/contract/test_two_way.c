@@ -55,6 +55,7 @@ static struct town_config draw_config(struct rng *rng)
         geometry[role] = config.nodes[0].geometry;
         draw_geometry(rng, &geometry[role]);
     }
+    uint32_t drafts = one_in(rng, 4) ? between(rng, 1, 5) : 0, acceptance = between(rng, 0, 1000);
     int64_t deadline_ns = one_in(rng, 4) ? (int64_t)between(rng, 200, 900) * NS_PER_US : 100 * NS_PER_MS;
     for (uint32_t i = 0; i < config.node_count; i++) {
         struct node_config *node = &config.nodes[i];
@@ -70,6 +71,8 @@ static struct town_config draw_config(struct rng *rng)
         node->scheduler.token_budget = between(rng, 9, 80);
         node->scheduler.headroom_tokens = between(rng, 0, 64);
         node->scheduler.reserve_output = one_in(rng, 4);
+        node->scheduler.draft_tokens = drafts;
+        node->scheduler.acceptance_permille = acceptance;
         node->requests_max = i > 0 && one_in(rng, 4) ? 3 : node->requests_max;
         node->messenger.handoffs_max = between(rng, 1, 8);
         node->messenger.deadline_ns = deadline_ns;

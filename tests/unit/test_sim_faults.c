@@ -1,5 +1,6 @@
 /* What goes wrong in the simulated world: lost nodes, failed NICs, lost, late and doubled messages, late writes. */
 #include "base/arith.h"
+#include "serve/token_clock.h"
 #include "support/probe.h"
 
 #include <setjmp.h>
@@ -65,7 +66,8 @@ static void everybody_is_busy(struct probe *probe, const struct event *event)
     if (event->kind != EVENT_START)
         return;
     struct step_group group = {.prefill_sequences = 1, .prefill_tokens = 5000, .prefill_pairs = 12502500};
-    struct step_launch launch = {.ticket = 1, .repeat_max = 1, .group_count = 1, .groups = &group};
+    struct step_launch launch = {
+        .ticket = 1, .yield = TOKEN_CLOCK_ONE, .repeat_max = 1, .group_count = 1, .groups = &group};
     rt_launch(probe->rt, &launch);
     rt_timer_set(probe->rt, 0, 500000);
     rt_immediate_expect(probe->rt, 10, 40 * LAYERS);

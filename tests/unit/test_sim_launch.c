@@ -1,6 +1,7 @@
 /* Steps in virtual time: repetitions in closed form and one launch a step give the same boundaries, an event ends a
  * repetition at the first boundary not before it, and queueing follows the formula. */
 #include "base/arith.h"
+#include "serve/token_clock.h"
 #include "base/rng.h"
 #include "support/probe.h"
 
@@ -40,6 +41,7 @@ static void launch_batch(struct probe *probe, struct batch *batch)
         return;
     struct step_launch launch = {
         .ticket = ++batch->ticket,
+        .yield = TOKEN_CLOCK_ONE,
         .repeat_max = min_u32(min_u32(batch->repeat_max, left), batch->stride - batch->steps_done % batch->stride),
         .group_count = batch->groups,
         .groups = batch->group,
@@ -68,6 +70,7 @@ static void decode(struct probe *probe, const struct event *event)
 static struct batch make_batch(uint32_t repeat_max, uint32_t groups)
 {
     return (struct batch){
+
         .repeat_max = repeat_max,
         .stride = UINT32_MAX,
         .steps_wanted = 500,
@@ -281,7 +284,8 @@ static void serve_next(struct probe *probe, struct queue *queue)
     queue->busy = true;
     queue->waited_ns += (uint64_t)(probe->rt->now_ns - queue->arrived_ns[queue->served++]);
     struct step_group group = {.prefill_sequences = 1, .prefill_tokens = 1000, .prefill_pairs = 500500};
-    struct step_launch launch = {.ticket = queue->served, .repeat_max = 1, .group_count = 1, .groups = &group};
+    struct step_launch launch = {
+        .ticket = queue->served, .yield = TOKEN_CLOCK_ONE, .repeat_max = 1, .group_count = 1, .groups = &group};
     rt_launch(probe->rt, &launch);
 }
 
