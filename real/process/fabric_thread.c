@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "real/process/fabric_thread.h"
 
+#include "base/arith.h"
 #include "base/check.h"
 #include "real/process/shared_memory.h"
 #include "real/ring.h"
@@ -34,6 +35,10 @@
  * the thread leaves the processor to those that compute; a command wakes it. */
 #define CALM_NAPS 50u
 #define CALM_NAP_NS 2000000L
+
+/* A thread that has carried nothing out for so long, of the clock or of a core, never will. */
+#define HOPELESS_NS (20 * NS_PER_S)
+#define HOPELESS_CPU_NS (5 * NS_PER_S)
 
 enum command_kind {
     COMMAND_WRITE = 1,
@@ -231,17 +236,37 @@ struct fabric_thread *fabric_thread_start(struct fabric *fabric)
     return thread;
 }
 
+int64_t fabric_thread_cpu_ns(const struct fabric_thread *thread)
+{
+    clockid_t clock;
+    struct timespec used;
+    if (pthread_getcpuclockid(thread->thread, &clock) != 0 || clock_gettime(clock, &used) != 0)
+        return 0;
+    return used.tv_sec * NS_PER_S + used.tv_nsec;
+}
+
+bool fabric_thread_hopeless(const struct fabric_thread *thread, int64_t since_ns, int64_t cpu_ns)
+{
+    return clock_now_ns() - since_ns > HOPELESS_NS || fabric_thread_cpu_ns(thread) - cpu_ns > HOPELESS_CPU_NS;
+}
+
 bool fabric_thread_stop(struct fabric_thread *thread)
 {
     if (thread == NULL)
         return true;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += FABRIC_THREAD_PATIENCE_NS / 1000000000;
+    int64_t since_ns = clock_now_ns();
+    int64_t cpu_ns = fabric_thread_cpu_ns(thread);
     atomic_store_explicit(&thread->quit, true, memory_order_release);
     word_wake(&thread->bell);
-    if (pthread_timedjoin_np(thread->thread, NULL, &until) != 0)
-        return false;
+    for (;;) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        if (pthread_timedjoin_np(thread->thread, NULL, &until) == 0)
+            break;
+        if (fabric_thread_hopeless(thread, since_ns, cpu_ns))
+            return false;
+    }
     struct fabric_command command;
     while (ring_pop(thread->commands, &command))
         free(command.owned);

@@ -64,7 +64,8 @@ struct real_runtime {
     uint64_t awaited;       /* number of the newest expectation given to the fabric thread */
     uint64_t fence;         /* number of the newest removal of a peer */
     uint64_t fence_done;    /* commands that were carried out when it was last looked, */
-    int64_t fence_since_ns; /* and since when it has been that many */
+    int64_t fence_since_ns; /* since when it has been that many, */
+    int64_t fence_cpu_ns;   /* and what the thread had used then */
     struct posted *posted;
     uint32_t posted_count;
     struct failure *failures; /* at most one a ticket */
@@ -271,8 +272,8 @@ void real_runtime_peer_down(struct real_runtime *real, uint32_t node)
     push_pending(real, &event, NULL, 0);
     if (real->config.fabric != NULL) {
         real->fence = fabric_thread_remove(real->config.fabric, node);
-        real->fence_since_ns = clock_now_ns();
-        return; /* fenced when the fabric thread says so */
+        real->fence_done = UINT64_MAX; /* patience begins with the next look */
+        return;                        /* fenced when the fabric thread says so */
     }
     event.status = PEER_FENCED;
     push_pending(real, &event, NULL, 0);
@@ -705,14 +706,17 @@ static void watch_fences(struct real_runtime *real)
     if (real->config.fabric == NULL)
         return;
     uint64_t done = fabric_thread_done(real->config.fabric);
-    int64_t now_ns = clock_now_ns();
-    if (done != real->fence_done)
-        real->fence_since_ns = now_ns;
-    real->fence_done = done;
-    if (done < real->fence && now_ns - real->fence_since_ns > FABRIC_THREAD_PATIENCE_NS &&
-        real->config.listener.trouble != NULL)
+    if (done >= real->fence)
+        return;
+    if (done != real->fence_done) {
+        real->fence_done = done;
+        real->fence_since_ns = clock_now_ns();
+        real->fence_cpu_ns = fabric_thread_cpu_ns(real->config.fabric);
+    } else if (fabric_thread_hopeless(real->config.fabric, real->fence_since_ns, real->fence_cpu_ns) &&
+               real->config.listener.trouble != NULL) {
         real->config.listener.trouble(real->config.listener.self,
                                       "a lost peer cannot be fenced: the fabric's provider does not return");
+    }
 }
 
 void real_runtime_turn(struct real_runtime *real, int64_t timeout_ns)
