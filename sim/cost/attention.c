@@ -19,13 +19,22 @@ static struct operator_time decode_measured(const struct kernel_sheet *sheet, do
     return of_sheet(sheet, ns, bound, estimate);
 }
 
+/* Kernels work on tiles of queries: sequences shorter than one cost as much as a whole one each, which is more than
+ * the pairs of their tokens say. Steps of nothing but such prompts are not served. */
+#define TILE 128.0
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 static struct operator_time prefill_measured(const struct kernel_sheet *sheet, double tokens, double pairs)
 {
     enum estimate estimate;
     double keys = pairs / tokens; /* a token sees on average */
     double alone = (tokens + 1.0) * 0.5;
     if (keys < alone) {
-        double length = keys > 1.0 ? 2.0 * keys - 1.0 : 1.0;
+        double length = larger(2.0 * keys - 1.0, tokens < TILE ? tokens : TILE);
         double ns = kernel_sheet_ns(sheet, tokens / length, length, &estimate);
         return of_sheet(sheet, ns, BOUND_COMPUTE, estimate);
     }

@@ -77,12 +77,12 @@ static double key_distance(const struct kernel_table *table, uint32_t series, ui
     }
     for (uint32_t i = 0; i < TEXTS_MAX && key->texts[i] != NULL; i++)
         if (strcmp(key->texts[i], table->texts[column][value]) == 0)
-            return (double)i * 2.0 * DISTANCE_MAX;
+            return (double)i;
     return -1.0;
 }
 
-/* Lower is better; negative: the category cannot stand for the wish. A text further down its list outweighs any
- * difference of numbers; a category without the very series wanted comes after those that have it. */
+/* Lower is better; negative: the category cannot stand for the wish. A text further down its list costs as much as an
+ * octave of a number; a category without the very series wanted comes after equals that have it. */
 static double category_distance(const struct kernel_table *table, uint32_t first, uint32_t count,
                                 const struct wish *wish, double *octaves)
 {
