@@ -85,8 +85,8 @@ static void row_add(struct table *table, const char *name, uint32_t count, int64
     table_fixed(table, step_ns > 0 ? ns * 1000 / step_ns : 0, 1);
 }
 
-static struct table *step_table(const struct device_model *model, const struct step_group *groups,
-                                uint32_t group_count, const char *title)
+static struct table *step_table(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
+                                const char *title)
 {
     struct operator_share shares[OPERATORS_MAX];
     struct step_time time;
@@ -134,14 +134,14 @@ static void title_of(const struct pool *pool, const struct step_wanted *step, ch
                  pool->hardware.name, sharding, step->count, step->context);
 }
 
-static struct table *pool_step(const struct scenario *scenario, const struct pool *pool,
-                               const struct step_wanted *step, struct user_error *error)
+static struct table *pool_step(const struct scenario *scenario, const struct pool *pool, const struct step_wanted *step,
+                               struct user_error *error)
 {
     char why[1024] = "";
     char title[256];
     uint32_t count = pool->shardings[0].data;
-    struct device_model *model = device_model_make(&scenario->model, pool->shardings[0], &pool->hardware,
-                                                   &pool->engine, why, sizeof why);
+    struct device_model *model =
+        device_model_make(&scenario->model, pool->shardings[0], &pool->hardware, &pool->engine, why, sizeof why);
     if (model == NULL) {
         user_error_set(error, scenario->path, 0, pool->name, "%s", why);
         return NULL;
@@ -156,8 +156,7 @@ static struct table *pool_step(const struct scenario *scenario, const struct poo
                                             .prefill_context = step->context,
                                             .prefill_pairs = tokens * step->context + tokens * (tokens + 1) / 2};
         else
-            groups[g] = (struct step_group){.decode_sequences = step->count,
-                                            .decode_context = tokens * step->context};
+            groups[g] = (struct step_group){.decode_sequences = step->count, .decode_context = tokens * step->context};
     }
     title_of(pool, step, title, sizeof title);
     struct table *table = step_table(model, groups, count, title);

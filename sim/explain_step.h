@@ -7,7 +7,8 @@
 #include "host/user_error.h"
 
 /* A step as the command line names it: "BATCH,CONTEXT" decodes BATCH sequences with CONTEXT tokens each;
- * "prefill:TOKENS,CONTEXT" computes one chunk of TOKENS after CONTEXT cached ones. In every attention group the same. */
+ * "prefill:TOKENS,CONTEXT" computes one chunk of TOKENS after CONTEXT cached ones. In every attention group the same.
+ */
 struct step_wanted {
     bool prefill;
     uint32_t count;   /* sequences, or tokens of the chunk */

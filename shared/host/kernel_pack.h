@@ -51,8 +51,8 @@ struct kernel_table *kernel_pack_read(const char *path, struct user_error *error
 struct kernel_table *kernel_pack_read_memory(const void *bytes, size_t size, const char *name,
                                              struct user_error *error);
 
-/* The body alone, decompressed, as that of a pack whose head announces so many series and rows: for tests. NULL where it
- * is not one. */
+/* The body alone, decompressed, as that of a pack whose head announces so many series and rows: for tests. NULL where
+ * it is not one. */
 struct kernel_table *kernel_pack_read_body(const struct kernel_kind *kind, const void *bytes, size_t size,
                                            uint32_t series_count, uint32_t row_count);
 

@@ -147,10 +147,12 @@ static uint32_t code_at(const struct kernel_table *table, uint32_t series, uint3
     return low < kernel_knot_count(table, series) && knots[low] == knot ? kernel_codes(table, series)[low] : 0;
 }
 
-/* Whether two series differ in their last key, the inner dimension, alone. */
+/* Whether two series differ in their batch alone, which is then the last key. */
 static bool beside(const struct kernel_table *table, uint32_t a, uint32_t b)
 {
     size_t columns = table->kind->column_count;
+    if (strcmp(table->kind->columns[columns - 1].name, "batch_size") != 0)
+        return false;
     return memcmp(table->keys + a * columns, table->keys + b * columns, (columns - 1) * sizeof table->keys[0]) == 0;
 }
 
@@ -160,7 +162,7 @@ static bool is_spike(uint32_t code, uint32_t before, uint32_t after)
 }
 
 /* More work does not take half the time: a row that takes over twice as long as both of its neighbours, along the axis
- * or along the inner dimension, was disturbed (compiled at its first call, interrupted). Leaves the others
+ * or along the batch, was disturbed (compiled at its first call, interrupted). Leaves the others
  * at the front of `rows`, which are those of the table in its order, and returns how many they are. */
 static uint32_t part_spikes(const struct kernel_table *table, struct kernel_row *rows)
 {

@@ -12,11 +12,11 @@
 
 #include <stddef.h>
 
-#define FORMATS (FORMAT_INT4 + 1)/* arrays indexed by enum number_format */
-#define KV_FORMATS 2             /* bf16, fp8 */
-#define ALL_REDUCE_SIZES 23      /* 2^7 ... 2^29 elements of bf16 */
-#define DEEPEP_SIZES 9           /* 1, 4, 16, ... 2^16 tokens a rank */
-#define DEEPEP_SCALES 4          /* 1, 2, 4 and 8 nodes of 8 GPUs */
+#define FORMATS (FORMAT_INT4 + 1) /* arrays indexed by enum number_format */
+#define KV_FORMATS 2              /* bf16, fp8 */
+#define ALL_REDUCE_SIZES 23       /* 2^7 ... 2^29 elements of bf16 */
+#define DEEPEP_SIZES 9            /* 1, 4, 16, ... 2^16 tokens a rank */
+#define DEEPEP_SCALES 4           /* 1, 2, 4 and 8 nodes of 8 GPUs */
 
 /* Prefill attention: launch + (pairs * pair + tokens * token) * operations per pair / bf16 rate. The second term is
  * what short sequences waste; both grow with the work, so a longer step never gets shorter. */

@@ -360,7 +360,7 @@ bool kernel_choose_experts(struct kernel_chooser *chooser, const struct moe_shap
 bool kernel_choose_all_reduce(struct kernel_chooser *chooser, double ranks, struct kernel_sheet *sheet)
 {
     struct wish wish = {.kind = KERNEL_ALL_REDUCE, .inner = ranks};
-    wish_engines(&wish, chooser->engine, order_usual);
+    wish_engines(&wish, chooser->engine, order_sglang);
     return choose(chooser, &wish, sheet);
 }
 

@@ -350,6 +350,11 @@ static void sheet_curve(struct kernel_sheet *sheet, const struct kernel_lattice 
     sheet->curve_count++;
 }
 
+static bool is_outside(const uint32_t *values, uint32_t count, double value)
+{
+    return value < (double)values[0] || value > (double)values[count - 1];
+}
+
 static bool is_value(const uint32_t *values, uint32_t count, double value)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -367,6 +372,8 @@ bool kernel_sheet_make(struct kernel_sheet *sheet, const struct kernel_lattice *
         .outer = outer,
         .outer_exact = !two || is_value(l->outer, l->outer_count, outer),
         .inner_exact = inner > 0.0 && is_value(l->inner, l->inner_count, inner),
+        .outside = (two && is_outside(l->outer, l->outer_count, outer)) ||
+                   (inner > 0.0 && is_outside(l->inner, l->inner_count, inner)),
     };
     sheet->curves = calloc(curves, sizeof sheet->curves[0]);
     sheet->logs = malloc((size_t)curves * POINTS_MAX * sizeof sheet->logs[0]);
@@ -457,7 +464,7 @@ static double sheet_ratio(const struct kernel_sheet *sheet, double inner, double
 double kernel_sheet_ratio(const struct kernel_sheet *sheet, double inner, double x, enum estimate *estimate)
 {
     double ratio = sheet_ratio(sheet, inner, x, estimate);
-    if (sheet->borrowed)
+    if (sheet->borrowed || sheet->outside)
         *estimate = ESTIMATE_MODELLED;
     return ratio;
 }

@@ -58,6 +58,7 @@ struct kernel_sheet {
     struct kernel_ideal ideal; /* the caller may change rates and bytes after making it */
     double outer;
     bool borrowed; /* of another shape: never measured */
+    bool outside;  /* beyond the outer or the inner values that were measured */
     bool outer_exact;
     bool inner_exact; /* of the one curve of a sheet that was made at an inner value */
     uint32_t curve_count;

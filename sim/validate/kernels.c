@@ -6,6 +6,7 @@
 #include "base/log2.h"
 #include "sim/cost/efficiency_tables.h"
 #include "sim/cost/kernel_lattice.h"
+#include "sim/cost/kernel_store.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -199,4 +200,58 @@ void kernel_errors_of(const struct kernel_table *table, uint32_t rows_max, struc
         errors->p90_permille = (uint32_t)((summary.ppm[(uint64_t)(summary.count - 1) * 9 / 10] + 500) / 1000);
     }
     free(summary.ppm);
+}
+
+/* ---- As a source of validations ---------------------------------------------------------------------------------- */
+
+/* Rows of one table that are predicted: all of the small ones. */
+#define ROWS_MAX 2000
+
+static const char *const gpus[] = {"A100", "B200", "GB200", "H100", "H200"};
+
+struct pooling {
+    struct validation *validation;
+};
+
+static void pool_add(void *context, const struct kernel_prediction *prediction)
+{
+    struct pooling *pooling = context;
+    const struct kernel_origin *origin = &prediction->table->origin;
+    char text[256];
+    kernel_row_text(prediction, text, sizeof text);
+    validation_case(pooling->validation, prediction->measured_ns, prediction->predicted_ns, "%s %s: %s", origin->gpu,
+                    origin->engine, text);
+}
+
+static bool pool_kind(struct validation_set *set, const struct kernel_kind *kind, struct user_error *error)
+{
+    struct pooling pooling = {
+        .validation = validation_add(set, kind->name, kind->about, 40000, 150000),
+    };
+    uint32_t alone = 0;
+    for (size_t g = 0; g < sizeof gpus / sizeof gpus[0]; g++) {
+        const struct kernel_shelf *shelf = kernel_shelf_open("", gpus[g]);
+        for (uint32_t i = 0; i < kernel_shelf_count(shelf, kind, NULL); i++) {
+            const struct kernel_table *table = kernel_shelf_table(shelf, kind, NULL, i, error);
+            uint32_t more = 0;
+            if (table == NULL)
+                return false;
+            kernel_leave_one_out(table, ROWS_MAX, pool_add, &pooling, &more);
+            alone += more;
+        }
+    }
+    if (alone > 0)
+        validation_excluded(pooling.validation, "A", "alone: nothing to predict it from", alone);
+    validation_finish(pooling.validation);
+    return true;
+}
+
+bool validate_kernels(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+{
+    (void)threads; /* seconds on one */
+    (void)quick;
+    for (uint32_t k = 0; k < KERNEL_KINDS; k++)
+        if (!pool_kind(set, kernel_kind_at(k), error))
+            return false;
+    return true;
 }

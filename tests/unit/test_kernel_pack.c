@@ -115,8 +115,8 @@ static void test_kinds(void **state)
     assert_int_equal(kernel_codes(table, 0)[0], log_code(64000.0));
     assert_int_equal(kernel_codes(table, 1)[0], log_code(40000.0));
     kernel_table_free(table);
-    table = csv_read("all_reduce",
-                     "num_gpus,message_size,latency,backend\n2,128,0.01,x_eager\n2,128,0.002,x_graph\n", &error);
+    table = csv_read("all_reduce", "num_gpus,message_size,latency,backend\n2,128,0.01,x_eager\n2,128,0.002,x_graph\n",
+                     &error);
     if (table == NULL)
         fail_msg("%s", error.text);
     assert_int_equal(table->row_count, 1);
