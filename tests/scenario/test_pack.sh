@@ -8,7 +8,7 @@ mkdir -p "$here/hardware/kernels/MINE"
     for n in 1024 32768; do
         for k in 1024 32768; do
             for m in 1 64 4096; do
-                echo "bfloat16,$m,$n,$k,0.$((1000 + n / 64 + k / 64 + m / 8))"
+                echo "bfloat16,$m,$n,$k,0.00$((1000 + n / 64 + k / 64 + m / 8))"
             done
         done
     done
@@ -53,7 +53,7 @@ printf 'damaged' > "$pack"
 refused 'gemm.vllm-1.0.kernels:1: not a kernel pack' explain "$here/mine.lua" --step 16,1024
 
 refused "did you mean 'gemm'" pack "$here/gemm.csv" --table gem "${head_options[@]}" --out "$here/x"
-refused '^tandem: --gpu' pack "$here/gemm.csv" --table gemm --out "$here/x"
+refused '^--gpu: a text' pack "$here/gemm.csv" --table gemm --out "$here/x"
 sed -i '3s/0\./x./' "$here/gemm.csv"
 refused 'gemm.csv:3: latency: .* a time is wanted' pack "$here/gemm.csv" --table gemm "${head_options[@]}" \
     --out "$here/x"

@@ -338,11 +338,11 @@ static void test_deepseek_tpot(void **state)
             double tpot = decode + (batch[i] - 1) / (double)output * prefill;
             if (error_of(tpot, measured[row][i]) > 0.20)
                 fail_msg("batch %u: TPOT %.2f ms, measured %.2f ms", batch[i], tpot, measured[row][i]);
-            close += error_of(tpot, measured[row][i]) < 0.05;
+            close += error_of(tpot, measured[row][i]) < 0.08;
         }
     }
     /* Far off are both of batch 16: SGLang's experts of the newer version take long there. */
-    assert_true(close >= 7);
+    assert_true(close >= 8);
 }
 
 /* Likewise Llama-3.1-70B fp8 under vLLM on H100 and H200, 1K in and 1K out, TP4. What is missing at 32 is vLLM's host
@@ -364,7 +364,7 @@ static void test_llama_tpot(void **state)
         double tpot =
             decode_ms(model, rows[i].batch, 922 + 461) + (rows[i].batch - 1) / 922.0 * prefill_ms(model, 922, 0);
         device_model_free(model);
-        if (error_of(tpot, rows[i].measured) > 0.15)
+        if (error_of(tpot, rows[i].measured) > 0.08)
             fail_msg("%s, batch %u: TPOT %.2f ms, measured %.2f ms", rows[i].gpu, rows[i].batch, tpot,
                      rows[i].measured);
     }
@@ -518,7 +518,7 @@ static void test_determinism(void **state)
         digest = digest_add(digest, (uint64_t)time.layer_ns);
         digest = digest_add(digest, (uint64_t)time.bound);
     }
-    if (digest != UINT64_C(0x97981ce65bd0924b))
+    if (digest != UINT64_C(0x7567c8e86cde23a5))
         fail_msg("digest 0x%016llx", (unsigned long long)digest);
 }
 
