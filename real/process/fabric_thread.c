@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "real/process/fabric_thread.h"
 
+#include "base/arith.h"
 #include "base/check.h"
 #include "real/process/shared_memory.h"
 #include "real/ring.h"
@@ -35,6 +36,10 @@
 #define CALM_NAPS 50u
 #define CALM_NAP_NS 2000000L
 
+/* A thread that has carried nothing out for so long, of the clock or of a core, never will. */
+#define HOPELESS_NS (20 * NS_PER_S)
+#define HOPELESS_CPU_NS (5 * NS_PER_S)
+
 enum command_kind {
     COMMAND_WRITE = 1,
     COMMAND_WRITE_STOP = 2,
@@ -42,6 +47,8 @@ enum command_kind {
     COMMAND_CARD = 4,
     COMMAND_PEER = 5,
     COMMAND_REMOVE = 6,
+    COMMAND_NIC_FAIL = 7,
+    COMMAND_CLOSE = 8,
 };
 
 struct peer_command {
@@ -57,7 +64,7 @@ struct write_command {
 
 struct fabric_command {
     enum command_kind kind;
-    uint32_t id; /* ticket, immediate, node */
+    uint32_t id; /* ticket, immediate, node, NIC */
     uint64_t count;
     void *owned; /* struct write_command or peer_command, freed once carried out */
 };
@@ -149,6 +156,14 @@ static void carry_out(struct fabric_thread *thread, const struct fabric_command 
         fabric_peer_remove(thread->fabric, command->id);
         report(thread, &(struct fabric_report){.kind = REPORT_FENCED, .node = command->id});
         break;
+    case COMMAND_NIC_FAIL:
+        fabric_nic_fail(thread->fabric, command->id);
+        break;
+    case COMMAND_CLOSE:
+        fabric_peer_close(thread->fabric, command->id, (uint32_t)command->count);
+        report(thread, &(struct fabric_report){
+                           .kind = REPORT_CLOSED, .node = command->id, .event.id = (uint32_t)(command->count >> 32)});
+        break;
     }
     free(command->owned);
 }
@@ -221,17 +236,37 @@ struct fabric_thread *fabric_thread_start(struct fabric *fabric)
     return thread;
 }
 
+int64_t fabric_thread_cpu_ns(const struct fabric_thread *thread)
+{
+    clockid_t clock;
+    struct timespec used;
+    if (pthread_getcpuclockid(thread->thread, &clock) != 0 || clock_gettime(clock, &used) != 0)
+        return 0;
+    return used.tv_sec * NS_PER_S + used.tv_nsec;
+}
+
+bool fabric_thread_hopeless(const struct fabric_thread *thread, int64_t since_ns, int64_t cpu_ns)
+{
+    return clock_now_ns() - since_ns > HOPELESS_NS || fabric_thread_cpu_ns(thread) - cpu_ns > HOPELESS_CPU_NS;
+}
+
 bool fabric_thread_stop(struct fabric_thread *thread)
 {
     if (thread == NULL)
         return true;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += FABRIC_THREAD_PATIENCE_NS / 1000000000;
+    int64_t since_ns = clock_now_ns();
+    int64_t cpu_ns = fabric_thread_cpu_ns(thread);
     atomic_store_explicit(&thread->quit, true, memory_order_release);
     word_wake(&thread->bell);
-    if (pthread_timedjoin_np(thread->thread, NULL, &until) != 0)
-        return false;
+    for (;;) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        if (pthread_timedjoin_np(thread->thread, NULL, &until) == 0)
+            break;
+        if (fabric_thread_hopeless(thread, since_ns, cpu_ns))
+            return false;
+    }
     struct fabric_command command;
     while (ring_pop(thread->commands, &command))
         free(command.owned);
@@ -301,6 +336,17 @@ uint64_t fabric_thread_peer(struct fabric_thread *thread, uint32_t node, const v
     copy->bytes = bytes;
     memcpy(copy->card, card, bytes);
     return give(thread, &(struct fabric_command){.kind = COMMAND_PEER, .id = node, .owned = copy});
+}
+
+uint64_t fabric_thread_nic_fail(struct fabric_thread *thread, uint32_t nic)
+{
+    return give(thread, &(struct fabric_command){.kind = COMMAND_NIC_FAIL, .id = nic});
+}
+
+uint64_t fabric_thread_close(struct fabric_thread *thread, uint32_t node, uint32_t rails, uint32_t id)
+{
+    return give(thread,
+                &(struct fabric_command){.kind = COMMAND_CLOSE, .id = node, .count = (uint64_t)id << 32 | rails});
 }
 
 uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node)
