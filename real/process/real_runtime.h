@@ -5,9 +5,9 @@
  * time, at the monotonic time of that moment. What an operation would answer at once (a message to oneself, a peer lost
  * while sending) waits until the node has returned.
  *
- * A write that has failed is told only when its bytes cannot land any more. Rails of it are closed at this end, but what
- * was posted may lie in a kernel or in shared memory: the receiver is asked to close its ends, too, and the node hears
- * of the failure when that has been done, or when the receiver is lost.
+ * A write that has failed is told only when its bytes cannot land any more. Rails of it are closed at this end, but
+ * what was posted may lie in a kernel or in shared memory: the receiver is asked to close its ends, too, and the node
+ * hears of the failure when that has been done, or when the receiver is lost.
  *
  * Ordering of an armed count and the message that lets a peer write: immediate_expect() is a command to the fabric
  * thread, and no byte leaves for any peer while such a command is not in effect (the control sockets are corked, not
