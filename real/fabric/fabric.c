@@ -50,14 +50,63 @@ static bool register_sources(struct fabric *fabric, char *error, size_t error_si
 
 static bool open_nics(struct fabric *fabric, const struct provider *provider, char *error, size_t error_size)
 {
-    const struct fabric_config *config = &fabric->config;
-    fabric->provider = provider;
+    struct fabric_config *config = &fabric->config;
+    uint32_t wanted = config->nics;
+    uint32_t opened = 0;
     bool good = true;
-    for (uint32_t n = 0; good && n < config->nics; n++)
-        good = nic_open(&fabric->nics[n], provider, config->address, n, error, error_size);
-    for (uint32_t n = 0; !good && n < config->nics; n++)
+    fabric->provider = provider;
+    while (good && (opened == 0 || opened < wanted)) {
+        good = nic_open(&fabric->nics[opened], provider, config->address, opened, error, error_size);
+        if (good && ++opened == 1 && wanted == 0)
+            wanted = min_u32(max_u32(config->rank_count, nic_domains(&fabric->nics[0])), FABRIC_NICS_MAX);
+    }
+    for (uint32_t n = 0; !good && n < opened; n++)
         nic_close(&fabric->nics[n]);
+    if (good)
+        config->nics = opened;
     return good;
+}
+
+/* Gives each rank its NICs. */
+static void choose_nics(struct fabric *fabric)
+{
+    struct place nics[FABRIC_NICS_MAX];
+    struct place ranks[RANKS_MAX];
+    bool known = false;
+    memset(ranks, 0, sizeof ranks);
+    if (fabric->config.places != NULL)
+        memcpy(ranks, fabric->config.places, fabric->config.rank_count * sizeof *ranks);
+    fabric->config.places = NULL;
+    for (uint32_t n = 0; n < fabric->config.nics; n++) {
+        nics[n] = nic_place(&fabric->nics[n]);
+        known = known || nics[n].kind != PLACE_UNKNOWN;
+    }
+    /* Looking at the machine takes a while; it has nothing to say about NICs that are nowhere. */
+    hwloc_topology_t topology = known ? topology_load() : NULL;
+    topology_choose(topology, ranks, fabric->config.rank_count, nics, fabric->config.nics, &fabric->choice);
+    if (topology != NULL)
+        hwloc_topology_destroy(topology);
+}
+
+const struct nic_choice *fabric_choice(const struct fabric *fabric)
+{
+    return &fabric->choice;
+}
+
+void fabric_choice_text(const struct fabric *fabric, char *text, size_t size)
+{
+    const struct nic_choice *choice = &fabric->choice;
+    int used = snprintf(text, size, "%s:", fabric->provider->name);
+    for (uint32_t r = 0; r < choice->ranks && used > 0 && (size_t)used < size; r++) {
+        used += snprintf(text + used, size - (size_t)used, "%s rank %u by", r == 0 ? "" : ",", r);
+        for (uint32_t i = 0; i < choice->count[r] && (size_t)used < size; i++) {
+            uint32_t n = choice->nics[r][i];
+            used +=
+                snprintf(text + used, size - (size_t)used, " NIC %u %s", n, fabric->nics[n].info->domain_attr->name);
+        }
+        if ((size_t)used < size)
+            used += snprintf(text + used, size - (size_t)used, " (%s)", nic_distance_names[choice->distance[r]]);
+    }
 }
 
 /* The named provider; or the first that opens: on loopback what serves one host best, else what is between hosts. */
@@ -89,8 +138,8 @@ static bool config_good(const struct fabric_config *config, char *error, size_t 
     CHECK(config->rank_count <= RANKS_MAX && config->tickets_max > 0);
     for (uint32_t r = 0; r < config->rank_count; r++)
         CHECK(config->ranks[r].bytes >= kv_memory_bytes(&config->memory, r));
-    if (config->nics == 0 || config->nics > FABRIC_NICS_MAX || config->window == 0) {
-        snprintf(error, error_size, "fabric: %u NICs with a window of %u; NICs are 1 to %u, the window at least 1",
+    if (config->nics > FABRIC_NICS_MAX || config->window == 0) {
+        snprintf(error, error_size, "fabric: %u NICs with a window of %u; NICs are at most %u, the window at least 1",
                  config->nics, config->window, FABRIC_NICS_MAX);
         return false;
     }
@@ -99,7 +148,8 @@ static bool config_good(const struct fabric_config *config, char *error, size_t 
 
 struct fabric *fabric_make(const struct fabric_config *config, char *error, size_t error_size)
 {
-    _Static_assert(FABRIC_NICS_MAX <= CARD_NICS_MAX && FABRIC_NICS_MAX <= 32, "NICs have a place in cards and masks");
+    _Static_assert(FABRIC_NICS_MAX <= CARD_NICS_MAX && FABRIC_NICS_MAX <= TOPOLOGY_NICS_MAX,
+                   "NICs have a place in cards and masks");
     if (!config_good(config, error, error_size))
         return NULL;
     leftovers_remove();
@@ -112,7 +162,7 @@ struct fabric *fabric_make(const struct fabric_config *config, char *error, size
         fabric->listener = (struct rail_listener){fabric, ticket_completed, immediate_arrived};
         /* Far from the keys of an engine that had this address before. */
         fabric->next_key = (uint64_t)fabric_clock_ns() << 8;
-        fabric->nics = calloc(config->nics, sizeof *fabric->nics);
+        fabric->nics = calloc(FABRIC_NICS_MAX, sizeof *fabric->nics);
         fabric->ranks = calloc(config->rank_count, sizeof *fabric->ranks);
         good = fabric->nics != NULL && fabric->ranks != NULL && tickets_make(fabric) &&
                immediates_make(&fabric->immediates, config->handoffs_max);
@@ -123,6 +173,8 @@ struct fabric *fabric_make(const struct fabric_config *config, char *error, size
         memcpy(fabric->ranks, config->ranks, config->rank_count * sizeof *fabric->ranks);
         fabric->config.ranks = fabric->ranks;
         good = open_provider(fabric, error, error_size) && register_sources(fabric, error, error_size);
+        if (good)
+            choose_nics(fabric);
     }
     if (!good) {
         fabric_free(fabric);
@@ -140,7 +192,7 @@ void fabric_free(struct fabric *fabric)
     for (uint32_t i = 0; fabric->sources != NULL && i < fabric->config.nics * fabric->config.rank_count; i++)
         if (fabric->sources[i] != NULL)
             fi_close(&fabric->sources[i]->fid);
-    for (uint32_t n = 0; fabric->nics != NULL && n < fabric->config.nics; n++)
+    for (uint32_t n = 0; fabric->nics != NULL && n < FABRIC_NICS_MAX; n++)
         nic_close(&fabric->nics[n]);
     tickets_free(fabric);
     immediates_free(&fabric->immediates);

@@ -71,6 +71,7 @@ struct fabric {
     struct fabric_rank *ranks;
     const struct provider *provider;
     struct nic *nics;
+    struct nic_choice choice;
     struct fid_mr **sources; /* [nic * ranks + rank], where the provider wants local registration; else NULL */
     uint64_t next_key;
     struct peer *peers[NODES_MAX];

@@ -137,6 +137,31 @@ bool nic_open(struct nic *nic, const struct provider *provider, const char *addr
     return true;
 }
 
+uint32_t nic_domains(const struct nic *nic)
+{
+    uint32_t count = 0;
+    for (const struct fi_info *info = nic->list; info != NULL; info = info->next) {
+        bool seen = false;
+        for (const struct fi_info *before = nic->list; before != info && !seen; before = before->next)
+            seen = strcmp(before->domain_attr->name, info->domain_attr->name) == 0;
+        count += !seen;
+    }
+    return count;
+}
+
+struct place nic_place(const struct nic *nic)
+{
+    const struct fid_nic *device = nic->info->nic;
+    if (device == NULL || device->bus_attr == NULL || device->bus_attr->bus_type != FI_BUS_PCI)
+        return (struct place){.kind = PLACE_UNKNOWN};
+    const struct fi_pci_attr *pci = &device->bus_attr->attr.pci;
+    return (struct place){.kind = PLACE_PCI,
+                          .domain = pci->domain_id,
+                          .bus = pci->bus_id,
+                          .device = pci->device_id,
+                          .function = pci->function_id};
+}
+
 void nic_close(struct nic *nic)
 {
     if (nic->domain != NULL)

@@ -8,6 +8,8 @@
 #ifndef TANDEM_REAL_FABRIC_PROVIDER_H
 #define TANDEM_REAL_FABRIC_PROVIDER_H
 
+#include "real/fabric/topology.h"
+
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -45,6 +47,12 @@ struct nic {
 bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
               size_t error_size);
 void nic_close(struct nic *nic);
+
+/* Different domains that the provider showed when this one was opened: NICs, where there are any. */
+uint32_t nic_domains(const struct nic *nic);
+
+/* Where it sits; unknown of what is no PCI device. */
+struct place nic_place(const struct nic *nic);
 
 static inline bool nic_mr(const struct nic *nic, int mode)
 {

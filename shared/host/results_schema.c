@@ -347,6 +347,25 @@ static const char *const version_2[] = {
 
 /* ---- Version 3: transfers of prompts in several chunks; what of the prompts was cached --------------------------- */
 
+/* Of a completed request, from the first post to the last byte: most of it beneath the prefill. Its row count is that
+ * of run_transfer_mean. Three statements. */
+#define TRANSFER_VIEWS                                                                                                 \
+    "CREATE VIEW request_transfer AS\n"                                                                                \
+    "SELECT transfer.run_id AS run_id, transfer.request AS request, max(landed_ns) - min(posted_ns) AS transfer_ns,\n" \
+    "  sum(bytes) AS bytes, sum(writes) AS writes\n"                                                                   \
+    "FROM transfer JOIN request USING (run_id, request)\n"                                                             \
+    "WHERE outcome = 1 AND warmup = 0 GROUP BY transfer.run_id, transfer.request",                                     \
+        "CREATE VIEW run_transfer_mean AS\n"                                                                           \
+        "SELECT run_id, 'transfer' AS metric, count(*) AS count, " MEAN_NS(                                            \
+            "transfer_ns", "count(*)") " AS mean_ns,\n"                                                                \
+                                       "  max(transfer_ns) AS max_ns FROM request_transfer GROUP BY run_id",           \
+        "CREATE VIEW run_transfer_percentile AS\n"                                                                     \
+        "SELECT run_id, 'transfer' AS metric, percentile, transfer_ns AS value_ns FROM (\n"                            \
+        "  SELECT run_id, transfer_ns, row_number() OVER (PARTITION BY run_id ORDER BY transfer_ns) AS place,\n"       \
+        "    count(*) OVER (PARTITION BY run_id) AS n\n"                                                               \
+        "  FROM request_transfer)\n"                                                                                   \
+        "CROSS JOIN reported_percentile WHERE place = (n * percentile + 99) / 100"
+
 static const char *const version_3[] = {
     /* A request has one row a chunk. Up to version 2 a second one could not be stored, so that no ticket is missed. */
     "ALTER TABLE transfer RENAME TO transfer_2",
@@ -371,25 +390,7 @@ static const char *const version_3[] = {
 
     "DROP TABLE transfer_2",
 
-    /* Of a completed request, from the first post to the last byte: most of it beneath the prefill. Its row count is
-     * that of run_transfer_mean. */
-    "CREATE VIEW request_transfer AS\n"
-    "SELECT transfer.run_id AS run_id, transfer.request AS request, max(landed_ns) - min(posted_ns) AS transfer_ns,\n"
-    "  sum(bytes) AS bytes, sum(writes) AS writes\n"
-    "FROM transfer JOIN request USING (run_id, request)\n"
-    "WHERE outcome = 1 AND warmup = 0 GROUP BY transfer.run_id, transfer.request",
-
-    "CREATE VIEW run_transfer_mean AS\n"
-    "SELECT run_id, 'transfer' AS metric, count(*) AS count, " MEAN_NS(
-        "transfer_ns", "count(*)") " AS mean_ns,\n"
-                                   "  max(transfer_ns) AS max_ns FROM request_transfer GROUP BY run_id",
-
-    "CREATE VIEW run_transfer_percentile AS\n"
-    "SELECT run_id, 'transfer' AS metric, percentile, transfer_ns AS value_ns FROM (\n"
-    "  SELECT run_id, transfer_ns, row_number() OVER (PARTITION BY run_id ORDER BY transfer_ns) AS place,\n"
-    "    count(*) OVER (PARTITION BY run_id) AS n\n"
-    "  FROM request_transfer)\n"
-    "CROSS JOIN reported_percentile WHERE place = (n * percentile + 99) / 100",
+    TRANSFER_VIEWS,
 
     /* Prompt tokens of completed requests, and those of them that the prefiller had cached. */
     "CREATE VIEW run_prefix AS\n"
@@ -402,6 +403,39 @@ static const char *const version_3[] = {
 /* ---- Version 4: what real runs measure of themselves; transfers beneath prefill --------------------------------- */
 
 static const char *const version_4[] = {
+    /* The columns of the key come first: SQLite's own integrity_check (3.40) finds fault with a table without row ids
+     * whose do not. */
+    "DROP VIEW run_transfer_percentile",
+
+    "DROP VIEW run_transfer_mean",
+
+    "DROP VIEW request_transfer",
+
+    "ALTER TABLE transfer RENAME TO transfer_3",
+
+    "CREATE TABLE transfer (\n"
+    "  run_id INTEGER NOT NULL REFERENCES run(id),\n"
+    "  request INTEGER NOT NULL,\n"
+    "  epoch INTEGER NOT NULL,\n"
+    "  posted_ns INTEGER NOT NULL,\n"
+    "  ticket INTEGER NOT NULL, -- the sender's; free again once confirmed\n"
+    "  source INTEGER NOT NULL,\n"
+    "  destination INTEGER NOT NULL,\n"
+    "  layers INTEGER NOT NULL,\n"
+    "  bytes INTEGER NOT NULL,\n"
+    "  writes INTEGER NOT NULL,\n"
+    "  landed_ns INTEGER NOT NULL,\n"
+    "  confirmed_ns INTEGER NOT NULL,\n"
+    "  PRIMARY KEY (run_id, request, epoch, posted_ns, ticket)\n"
+    ") STRICT, WITHOUT ROWID",
+
+    "INSERT INTO transfer SELECT run_id, request, epoch, posted_ns, ticket, source, destination, layers, bytes,\n"
+    "  writes, landed_ns, confirmed_ns FROM transfer_3",
+
+    "DROP TABLE transfer_3",
+
+    TRANSFER_VIEWS,
+
     /* A real run keeps samples of its nodes: node_ns (CPU time inside the node, all told), clock_offset_ns (its clock
      * less the front's, as estimated) and clock_error_ns (of that, at most). */
     "CREATE VIEW run_instance_real AS\n"
