@@ -62,4 +62,11 @@ static inline uint64_t kv_memory_tail_offset(const struct kv_memory *memory, uin
     return kv_memory_pages_bytes(memory, rank) + slot * kv_memory_tail_stride(memory);
 }
 
+/* The first rank of a group on the last stage: whose tail slots are used. */
+static inline uint32_t kv_memory_tail_rank(const struct kv_memory *memory, uint32_t group)
+{
+    const struct parallelism *p = &memory->geometry.parallelism;
+    return ((uint32_t)(p->pipeline - 1) * p->data + group) * p->tensor;
+}
+
 #endif

@@ -51,7 +51,7 @@ struct engine_loop *engine_loop_make(const char *provider, const char *address, 
         .pages = (uint32_t)(bytes / page_bytes),
     };
     CHECK(transfer_plan_make(&loop->memory.geometry, 0, &loop->memory.geometry, 0, 0, &loop->plan) == GEOMETRY_OK);
-    struct fabric_rank rank = {memory, bytes};
+    struct fabric_rank rank = {.memory = memory, .bytes = bytes};
     struct fabric_config config = {
         .provider = provider,
         .address = address,

@@ -38,7 +38,8 @@ enum frame_kind {
     FRAME_TRANSFER = 18,     /* a transfer's row */
     FRAME_DIGESTS = 19,      /* sender to receiver: digests of the pieces it wrote */
     FRAME_TROUBLE = 20,      /* instance to front: a sentence about why it ends */
-    FRAME_KIND_END = 21,
+    FRAME_ANSWERS = 21,      /* of the nodes: how many tokens, tokens, rt_send() with what its reader needs to go on */
+    FRAME_KIND_END = 22,
 };
 
 struct frame {

@@ -1,7 +1,7 @@
 /* The engine: making it, one round of progress, what it tells. Peers are in peers.c, writes in tickets.c. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "real/fabric/fabric_internal.h"
+#include "real/fabric/stage.h"
 
 #include "base/arith.h"
 #include "base/check.h"
@@ -31,24 +31,50 @@ static void immediate_arrived(void *owner, uint32_t immediate)
 
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
+static int register_source(struct fabric *fabric, uint32_t nic, uint32_t rank, struct fid_mr **source)
+{
+    const struct fabric_rank *region = &fabric->ranks[rank];
+    size_t bytes = region->bytes;
+    if (fabric->stages == NULL)
+        return region_register(fabric, nic, region->memory, bytes, region->reach, FI_WRITE, source);
+    void *memory = stage_buffer(fabric, rank, &bytes);
+    return region_register(fabric, nic, memory, bytes, NULL, FI_WRITE, source);
+}
+
 /* Registers every rank's region for reading, where the provider wants local memory registered. */
 static bool register_sources(struct fabric *fabric, char *error, size_t error_size)
 {
     uint32_t ranks = fabric->config.rank_count;
-    if (!nic_mr(&fabric->nics[0], FI_MR_LOCAL))
+    if (!region_wants_local(fabric, 0))
         return true;
     fabric->sources = calloc((size_t)fabric->config.nics * ranks, sizeof *fabric->sources);
     int rc = fabric->sources == NULL ? -FI_ENOMEM : 0;
     for (uint32_t i = 0; rc == 0 && i < fabric->config.nics * ranks; i++)
-        rc = fi_mr_reg(fabric->nics[i / ranks].domain, fabric->ranks[i % ranks].memory, fabric->ranks[i % ranks].bytes,
-                       FI_WRITE, 0, fabric->next_key++, 0, &fabric->sources[i], NULL);
+        rc = register_source(fabric, i / ranks, i % ranks, &fabric->sources[i]);
     if (rc != 0)
         snprintf(error, error_size, "fabric %s: registering memory to write from: %s", fabric->provider->name,
                  fi_strerror(-rc));
     return rc == 0;
 }
 
-static bool open_nics(struct fabric *fabric, const struct provider *provider, char *error, size_t error_size)
+/* Gives each rank its NICs. */
+static void choose_nics(struct fabric *fabric)
+{
+    struct place nics[FABRIC_NICS_MAX];
+    bool known = false;
+    for (uint32_t n = 0; n < fabric->config.nics; n++) {
+        nics[n] = nic_place(&fabric->nics[n]);
+        known = known || nics[n].kind != PLACE_UNKNOWN;
+    }
+    /* Looking at the machine takes a while; it has nothing to say about NICs that are nowhere. */
+    hwloc_topology_t topology = known ? topology_load() : NULL;
+    topology_choose(topology, fabric->places, fabric->config.rank_count, nics, fabric->config.nics, &fabric->choice);
+    if (topology != NULL)
+        hwloc_topology_destroy(topology);
+}
+
+static bool open_nics_for(struct fabric *fabric, const struct provider *provider, bool devices, char *error,
+                          size_t error_size)
 {
     struct fabric_config *config = &fabric->config;
     uint32_t wanted = config->nics;
@@ -56,57 +82,71 @@ static bool open_nics(struct fabric *fabric, const struct provider *provider, ch
     bool good = true;
     fabric->provider = provider;
     while (good && (opened == 0 || opened < wanted)) {
-        good = nic_open(&fabric->nics[opened], provider, config->address, opened, error, error_size);
+        good = (devices ? nic_open_devices : nic_open)(&fabric->nics[opened], provider, config->address, opened, error,
+                                                       error_size);
         if (good && ++opened == 1 && wanted == 0)
             wanted = min_u32(max_u32(config->rank_count, nic_domains(&fabric->nics[0])), FABRIC_NICS_MAX);
     }
     for (uint32_t n = 0; !good && n < opened; n++)
         nic_close(&fabric->nics[n]);
-    if (good)
+    if (good) {
         config->nics = opened;
+        choose_nics(fabric);
+    }
     return good;
 }
 
-/* Gives each rank its NICs. */
-static void choose_nics(struct fabric *fabric)
+static bool open_nics(struct fabric *fabric, const struct provider *provider, char *error, size_t error_size)
 {
-    struct place nics[FABRIC_NICS_MAX];
-    struct place ranks[RANKS_MAX];
-    bool known = false;
-    memset(ranks, 0, sizeof ranks);
-    if (fabric->config.places != NULL)
-        memcpy(ranks, fabric->config.places, fabric->config.rank_count * sizeof *ranks);
-    fabric->config.places = NULL;
-    for (uint32_t n = 0; n < fabric->config.nics; n++) {
-        nics[n] = nic_place(&fabric->nics[n]);
-        known = known || nics[n].kind != PLACE_UNKNOWN;
-    }
-    /* Looking at the machine takes a while; it has nothing to say about NICs that are nowhere. */
-    hwloc_topology_t topology = known ? topology_load() : NULL;
-    topology_choose(topology, ranks, fabric->config.rank_count, nics, fabric->config.nics, &fabric->choice);
-    if (topology != NULL)
-        hwloc_topology_destroy(topology);
+    return open_nics_for(fabric, provider, false, error, error_size);
 }
 
-const struct nic_choice *fabric_choice(const struct fabric *fabric)
+static void close_nics(struct fabric *fabric)
 {
-    return &fabric->choice;
+    for (uint32_t n = 0; fabric->nics != NULL && n < fabric->config.nics; n++)
+        nic_close(&fabric->nics[n]);
 }
 
-void fabric_choice_text(const struct fabric *fabric, char *text, size_t size)
+/* Every rank at the NIC that its writes go to first. */
+static bool probe_all(struct fabric *fabric, char *why, size_t why_size)
 {
-    const struct nic_choice *choice = &fabric->choice;
-    int used = snprintf(text, size, "%s:", fabric->provider->name);
-    for (uint32_t r = 0; r < choice->ranks && used > 0 && (size_t)used < size; r++) {
-        used += snprintf(text + used, size - (size_t)used, "%s rank %u by", r == 0 ? "" : ",", r);
-        for (uint32_t i = 0; i < choice->count[r] && (size_t)used < size; i++) {
-            uint32_t n = choice->nics[r][i];
-            used +=
-                snprintf(text + used, size - (size_t)used, " NIC %u %s", n, fabric->nics[n].info->domain_attr->name);
-        }
-        if ((size_t)used < size)
-            used += snprintf(text + used, size - (size_t)used, " (%s)", nic_distance_names[choice->distance[r]]);
+    const struct fabric_config *config = &fabric->config;
+    for (uint32_t r = 0; r < config->rank_count; r++)
+        if (!region_probe(fabric, fabric->choice.nics[r][0], r, why, why_size))
+            return false;
+    return true;
+}
+
+/* Finds out whether the NICs that are open reach the memory of devices; else makes what stages it. */
+static bool reach_devices(struct fabric *fabric, char *error, size_t error_size)
+{
+    const char *provider = fabric->provider->name;
+    char why[160] = "";
+    if (fabric->ranks[0].reach == NULL)
+        return true;
+    bool special = fabric->ranks[0].reach->kind != DEVICE_REACH_HOST; /* needs NICs that are asked for it */
+    bool direct = !special;
+    if (special) {
+        char unused[256];
+        close_nics(fabric);
+        direct = open_nics_for(fabric, fabric->provider, true, unused, sizeof unused);
+        if (!direct)
+            snprintf(why, sizeof why, "it does not offer to take it");
     }
+    direct = direct && probe_all(fabric, why, sizeof why);
+    if (direct) {
+        snprintf(fabric->path, sizeof fabric->path,
+                 "NICs of %s reach the memory of devices: a write that was tried arrived", provider);
+        return true;
+    }
+    snprintf(fabric->path, sizeof fabric->path, "memory of devices goes through pinned memory, not to NICs of %s: %s",
+             provider, why);
+    if (special) {
+        close_nics(fabric);
+        if (!open_nics(fabric, fabric->provider, error, error_size))
+            return false;
+    }
+    return stages_make(fabric, error, error_size);
 }
 
 /* The named provider; or the first that opens: on loopback what serves one host best, else what is between hosts. */
@@ -136,6 +176,8 @@ static bool config_good(const struct fabric_config *config, char *error, size_t 
 {
     CHECK(config->rank_count == kv_ranks(&config->memory.geometry.parallelism));
     CHECK(config->rank_count <= RANKS_MAX && config->tickets_max > 0);
+    for (uint32_t r = 0; r < config->rank_count; r++) /* all of one kind */
+        CHECK((config->ranks[r].reach == NULL) == (config->ranks[0].reach == NULL));
     for (uint32_t r = 0; r < config->rank_count; r++)
         CHECK(config->ranks[r].bytes >= kv_memory_bytes(&config->memory, r));
     if (config->nics > FABRIC_NICS_MAX || config->window == 0) {
@@ -172,9 +214,11 @@ struct fabric *fabric_make(const struct fabric_config *config, char *error, size
     } else {
         memcpy(fabric->ranks, config->ranks, config->rank_count * sizeof *fabric->ranks);
         fabric->config.ranks = fabric->ranks;
-        good = open_provider(fabric, error, error_size) && register_sources(fabric, error, error_size);
-        if (good)
-            choose_nics(fabric);
+        if (config->places != NULL)
+            memcpy(fabric->places, config->places, config->rank_count * sizeof *config->places);
+        fabric->config.places = NULL;
+        good = open_provider(fabric, error, error_size) && reach_devices(fabric, error, error_size) &&
+               register_sources(fabric, error, error_size);
     }
     if (!good) {
         fabric_free(fabric);
@@ -192,8 +236,8 @@ void fabric_free(struct fabric *fabric)
     for (uint32_t i = 0; fabric->sources != NULL && i < fabric->config.nics * fabric->config.rank_count; i++)
         if (fabric->sources[i] != NULL)
             fi_close(&fabric->sources[i]->fid);
-    for (uint32_t n = 0; fabric->nics != NULL && n < FABRIC_NICS_MAX; n++)
-        nic_close(&fabric->nics[n]);
+    close_nics(fabric);
+    stages_free(fabric);
     tickets_free(fabric);
     immediates_free(&fabric->immediates);
     free(fabric->sources);
@@ -207,11 +251,50 @@ const char *fabric_provider(const struct fabric *fabric)
     return fabric->provider->name;
 }
 
+const struct nic_choice *fabric_choice(const struct fabric *fabric)
+{
+    return &fabric->choice;
+}
+
+void fabric_choice_text(const struct fabric *fabric, char *text, size_t size)
+{
+    const struct nic_choice *choice = &fabric->choice;
+    int used = snprintf(text, size, "%s:", fabric->provider->name);
+    for (uint32_t r = 0; r < choice->ranks && used > 0 && (size_t)used < size; r++) {
+        used += snprintf(text + used, size - (size_t)used, "%s rank %u by", r == 0 ? "" : ",", r);
+        for (uint32_t i = 0; i < choice->count[r] && (size_t)used < size; i++) {
+            uint32_t n = choice->nics[r][i];
+            used +=
+                snprintf(text + used, size - (size_t)used, " NIC %u %s", n, fabric->nics[n].info->domain_attr->name);
+        }
+        if ((size_t)used < size)
+            used += snprintf(text + used, size - (size_t)used, " (%s)", nic_distance_names[choice->distance[r]]);
+    }
+}
+
+const char *fabric_path(const struct fabric *fabric)
+{
+    return fabric->path;
+}
+
+bool fabric_staged(const struct fabric *fabric)
+{
+    return fabric->stages != NULL;
+}
+
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
 
 void fabric_expect(struct fabric *fabric, uint32_t immediate, uint64_t count)
 {
+    if (fabric->stages != NULL)
+        stage_land_stop(fabric, immediate);
     immediates_expect(&fabric->immediates, immediate, count);
+}
+
+void fabric_land(struct fabric *fabric, uint32_t immediate, uint64_t count, const struct fabric_landing *landing)
+{
+    CHECK(fabric->stages != NULL && landing->group < fabric->config.memory.geometry.parallelism.data);
+    stage_land(fabric, immediate, count, landing);
 }
 
 static bool next_peer_error(struct fabric *fabric, struct fabric_event *event)
@@ -241,6 +324,10 @@ static bool next_event(struct fabric *fabric, struct fabric_event *event)
             .kind = FABRIC_IMMEDIATE, .id = immediate, .count = count, .done_ns = fabric_clock_ns()};
         return true;
     }
+    if (stage_landed(fabric, &immediate, &count)) {
+        *event = (struct fabric_event){.kind = FABRIC_LANDED, .id = immediate, .count = count};
+        return true;
+    }
     return tickets_next_done(fabric, event) || next_peer_error(fabric, event);
 }
 
@@ -250,6 +337,7 @@ uint32_t fabric_poll(struct fabric *fabric, struct fabric_event *events, uint32_
     uint32_t count = 0;
     fabric->now_ns = fabric_clock_ns();
     peers_poll(fabric, &progress);
+    stage_poll(fabric, &progress);
     tickets_post(fabric, &progress);
     while (count < max && next_event(fabric, &events[count]))
         count++;
@@ -266,5 +354,5 @@ struct fabric_counters fabric_counters(const struct fabric *fabric)
 
 bool fabric_quiet(const struct fabric *fabric)
 {
-    return fabric->tickets_live == 0;
+    return fabric->tickets_live == 0 && !stage_landing(fabric);
 }

@@ -25,6 +25,7 @@
 #ifndef TANDEM_REAL_FABRIC_FABRIC_H
 #define TANDEM_REAL_FABRIC_FABRIC_H
 
+#include "real/device/device_reach.h"
 #include "real/fabric/topology.h"
 #include "real/kv_memory.h"
 #include "runtime.h"
@@ -42,8 +43,17 @@
 struct fabric;
 
 struct fabric_rank {
-    void *memory; /* the rank's KV region, mapped in this process */
+    void *memory; /* the rank's KV region, mapped in this process; of a device: as it knows it */
     uint64_t bytes;
+    struct device_reach *reach; /* of a device; outlives the engine. NULL: memory of the host */
+};
+
+/* How the bytes of a hand-off lie: for memory that NICs do not reach. */
+struct fabric_landing {
+    uint16_t group;
+    uint32_t page_count;
+    const uint32_t *pages;
+    uint32_t tail_slot; /* where there are tails */
 };
 
 struct fabric_config {
@@ -61,6 +71,7 @@ struct fabric_config {
     uint32_t group_count;
     uint32_t tail_ticks; /* a gated tail is posted at counter_base + layers + tail_ticks: 1 where the counter ticks once
                             more when the step's tails are in their slots, 0 where they are there by the last layer */
+    bool sends_only;     /* nobody writes here: nothing is registered for peers, and cards say so */
     uint32_t handoffs_max; /* slots of immediates */
     uint32_t tickets_max;  /* writes (of the node) in flight */
 };
@@ -74,6 +85,15 @@ const char *fabric_provider(const struct fabric *fabric);
 /* The NICs of each rank, and the same for people: "tcp: rank 0 by NIC 0 lo (place unknown), rank 1 by ...". */
 const struct nic_choice *fabric_choice(const struct fabric *fabric);
 void fabric_choice_text(const struct fabric *fabric, char *text, size_t size);
+
+/* How NICs reach the memory of devices, in a sentence: directly, where a write that was tried has arrived, or through
+ * pinned memory, and why. Empty where ranks have memory of the host. */
+#define FABRIC_PATH_BYTES 240
+const char *fabric_path(const struct fabric *fabric);
+
+/* Bytes of devices go through pinned memory: then FABRIC_IMMEDIATE says that they have come as far as there, and
+ * fabric_land() takes them on. */
+bool fabric_staged(const struct fabric *fabric);
 
 /* What `node` needs to write here: addresses of the rails made for it, keys made for it, bases of all regions, pages,
  * layout hash (real/fabric/card.h). `card` has room for FABRIC_CARD_BYTES_MAX. Returns the length; 0 with a sentence
@@ -105,10 +125,14 @@ void fabric_write(struct fabric *fabric, const struct paged_write *write, uint64
 void fabric_write_stop(struct fabric *fabric, uint32_t ticket);
 void fabric_expect(struct fabric *fabric, uint32_t immediate, uint64_t count);
 
+/* Of an immediate that was told: FABRIC_LANDED follows when its bytes are in the device, unless the immediate is armed
+ * anew or forgotten, which waits until the device is not being written to. */
+void fabric_land(struct fabric *fabric, uint32_t immediate, uint64_t count, const struct fabric_landing *landing);
+
 /* ---- What comes back --------------------------------------------------------------------------------------------- */
 
 struct fabric_event {
-    enum { FABRIC_WRITE_DONE = 1, FABRIC_IMMEDIATE = 2, FABRIC_PEER_ERROR = 3 } kind;
+    enum { FABRIC_WRITE_DONE = 1, FABRIC_IMMEDIATE = 2, FABRIC_PEER_ERROR = 3, FABRIC_LANDED = 4 } kind;
     uint32_t id;     /* ticket, immediate, node */
     uint32_t status; /* enum write_status; of a peer error, the NIC whose rail broke */
     uint64_t count; /* layers posted whole; writes counted; rails to the peer that are left (0: it cannot be reached) */

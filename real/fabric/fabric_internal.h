@@ -19,6 +19,7 @@ struct peer {
     struct fid_mr **keys; /* [nic * ranks + rank]: what it may write here */
     uint32_t rails_left;  /* not broken */
     uint32_t errors;      /* bit i: rail i broke and has not been reported */
+    uint32_t staged;      /* pieces for it in pinned memory */
 };
 
 /* ---- Tickets ----------------------------------------------------------------------------------------------------- */
@@ -34,6 +35,15 @@ struct cursor {
     uint32_t pair; /* index in the ticket's list */
     uint32_t run;
     uint32_t tail; /* tail writes posted */
+};
+
+/* Where a write reads and lands, apart from the rail. */
+struct piece {
+    uint32_t source_rank;
+    uint32_t destination_rank;
+    uint64_t source_offset;
+    uint64_t destination_offset;
+    uint32_t bytes;
 };
 
 struct ticket {
@@ -71,8 +81,11 @@ struct fabric {
     struct fabric_rank *ranks;
     const struct provider *provider;
     struct nic *nics;
+    struct place places[RANKS_MAX];
     struct nic_choice choice;
     struct fid_mr **sources; /* [nic * ranks + rank], where the provider wants local registration; else NULL */
+    struct stages *stages;   /* NULL: NICs reach the ranks' memory */
+    char path[FABRIC_PATH_BYTES];
     uint64_t next_key;
     struct peer *peers[NODES_MAX];
     uint16_t nodes[NODES_MAX]; /* whose peer is there, in the order of coming */
@@ -101,10 +114,29 @@ void peers_free(struct fabric *fabric);
 bool tickets_make(struct fabric *fabric);
 void tickets_free(struct fabric *fabric);
 void tickets_post(struct fabric *fabric, bool *progress);
-void ticket_completed(void *fabric, uint32_t slot, bool good);
+/* `tag`: the slot of a ticket, or what stage.h says. */
+void ticket_completed(void *fabric, uint32_t tag, bool good);
+/* Posts one write on whichever rail is its turn, from `source`. A rail that refuses for good is broken, and the next
+ * one is tried: in the end one takes it, none has room (RAIL_AGAIN), or none is left (RAIL_FAILED). */
+enum rail_result piece_post(struct fabric *fabric, struct peer *peer, uint32_t slot, const struct piece *piece,
+                            void *source, uint32_t tag);
 /* The peer's tickets that are still posting fail. */
 void tickets_fail(struct fabric *fabric, uint32_t node);
 bool tickets_next_done(struct fabric *fabric, struct fabric_event *event);
+
+/* region.c: the memory of ranks and the NICs. */
+
+/* Registers memory with a NIC, under a key that is never used again: of a device where `reach` is not NULL. 0, or
+ * libfabric's error. */
+int region_register(struct fabric *fabric, uint32_t nic, void *memory, uint64_t bytes, const struct device_reach *reach,
+                    uint64_t access, struct fid_mr **registration);
+
+/* Whether what is written from must be registered too. */
+bool region_wants_local(const struct fabric *fabric, uint32_t nic);
+
+/* Whether a write of a few bytes from one place of the rank's memory to another, through the NIC, arrives. The rank's
+ * first bytes, and as many in its middle, are zero after that. False with a sentence. */
+bool region_probe(struct fabric *fabric, uint32_t nic, uint32_t rank, char *why, size_t why_size);
 
 int64_t fabric_clock_ns(void);
 

@@ -1,5 +1,5 @@
 /* Peers: their rails and keys, cards both ways, breaking and fencing. */
-#include "real/fabric/fabric_internal.h"
+#include "real/fabric/stage.h"
 
 #include "base/check.h"
 
@@ -25,15 +25,20 @@ static void peer_free(struct fabric *fabric, struct peer *peer)
     free(peer);
 }
 
+/* What peers write to. */
+static void *target_of(const struct fabric *fabric, uint32_t rank)
+{
+    return fabric->stages != NULL ? stage_target(fabric, rank) : fabric->ranks[rank].memory;
+}
+
 static bool peer_register(struct fabric *fabric, struct peer *peer, char *error, size_t error_size)
 {
     uint32_t ranks = fabric->config.rank_count;
-    for (uint32_t i = 0; i < fabric->config.nics * ranks; i++) {
-        struct nic *nic = &fabric->nics[i / ranks];
+    for (uint32_t i = 0; i < fabric->config.nics * ranks && !fabric->config.sends_only; i++) {
         const struct fabric_rank *rank = &fabric->ranks[i % ranks];
         /* A key that is asked for is never asked for again, so a revoked one stays dead. */
-        int rc = fi_mr_reg(nic->domain, rank->memory, rank->bytes, FI_REMOTE_WRITE, 0, fabric->next_key++, 0,
-                           &peer->keys[i], NULL);
+        int rc = region_register(fabric, i / ranks, target_of(fabric, i % ranks), rank->bytes,
+                                 fabric->stages != NULL ? NULL : rank->reach, FI_REMOTE_WRITE, &peer->keys[i]);
         if (rc != 0) {
             snprintf(error, error_size, "fabric %s: registering the region of rank %u (%llu bytes) at NIC %u: %s",
                      fabric->provider->name, i % ranks, (unsigned long long)rank->bytes, i / ranks, fi_strerror(-rc));
@@ -105,11 +110,11 @@ size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error
             return 0;
         }
     }
-    for (uint32_t r = 0; r < ranks; r++) {
-        mine.base[r] = nic_mr(&fabric->nics[0], FI_MR_VIRT_ADDR) ? (uint64_t)(uintptr_t)fabric->ranks[r].memory : 0;
+    for (uint32_t r = 0; r < ranks && !fabric->config.sends_only; r++) {
+        mine.base[r] = nic_mr(&fabric->nics[0], FI_MR_VIRT_ADDR) ? (uint64_t)(uintptr_t)target_of(fabric, r) : 0;
         mine.bytes[r] = fabric->ranks[r].bytes;
     }
-    for (uint32_t i = 0; i < mine.nics * ranks; i++)
+    for (uint32_t i = 0; i < mine.nics * ranks && !fabric->config.sends_only; i++)
         mine.keys[i] = fi_mr_key(peer->keys[i]);
     size_t length = card_write(&mine, &fabric->config.memory, card);
     card_free(&mine);
@@ -217,6 +222,7 @@ void fabric_peer_remove(struct fabric *fabric, uint32_t node)
     while (fabric->nodes[place] != node)
         place++;
     fabric->nodes[place] = fabric->nodes[--fabric->peer_count];
+    stage_forget(fabric, node);
     fabric->peers[node] = NULL;
     peer_free(fabric, peer);
     tickets_fail(fabric, node);

@@ -59,15 +59,19 @@ const struct provider *provider_find(const char *name)
     return NULL;
 }
 
-static struct fi_info *hints_make(const struct provider *provider)
+static struct fi_info *hints_make(const struct provider *provider, bool devices)
 {
     struct fi_info *hints = fi_allocinfo();
     if (hints == NULL)
         return NULL;
     hints->caps = FI_MSG | FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
+    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+    if (devices) {
+        hints->caps |= FI_HMEM;
+        hints->domain_attr->mr_mode |= FI_MR_HMEM;
+    }
     hints->mode = FI_CONTEXT | FI_CONTEXT2; /* every operation brings room for the provider */
     hints->ep_attr->type = FI_EP_RDM;
-    hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->domain_attr->cq_data_size = sizeof(uint32_t);
     hints->domain_attr->threading = FI_THREAD_DOMAIN; /* one thread owns the engine */
     hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
@@ -98,11 +102,11 @@ static struct fi_info *domain_of(struct fi_info *list, uint32_t index)
     return list;
 }
 
-bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
-              size_t error_size)
+static bool open_nic(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
+                     bool devices, char *error, size_t error_size)
 {
     *nic = (struct nic){.list = NULL};
-    struct fi_info *hints = hints_make(provider);
+    struct fi_info *hints = hints_make(provider, devices);
     if (hints == NULL) {
         snprintf(error, error_size, "fabric %s: out of memory", provider->name);
         return false;
@@ -160,6 +164,18 @@ struct place nic_place(const struct nic *nic)
                           .bus = pci->bus_id,
                           .device = pci->device_id,
                           .function = pci->function_id};
+}
+
+bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
+              size_t error_size)
+{
+    return open_nic(nic, provider, address, index, false, error, error_size);
+}
+
+bool nic_open_devices(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
+                      char *error, size_t error_size)
+{
+    return open_nic(nic, provider, address, index, true, error, error_size);
 }
 
 void nic_close(struct nic *nic)

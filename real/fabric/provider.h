@@ -46,6 +46,9 @@ struct nic {
  * more NICs than there are share the hardware. False with a sentence. */
 bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
               size_t error_size);
+/* The same, of a NIC that takes the memory of devices (FI_HMEM). */
+bool nic_open_devices(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
+                      char *error, size_t error_size);
 void nic_close(struct nic *nic);
 
 /* Different domains that the provider showed when this one was opened: NICs, where there are any. */

@@ -1,6 +1,6 @@
 /* Tickets: the node's gated paged writes, cut into remote writes and posted layer by layer as the layer counters
  * pass. */
-#include "real/fabric/fabric_internal.h"
+#include "real/fabric/stage.h"
 
 #include "base/arith.h"
 #include "base/check.h"
@@ -94,6 +94,8 @@ static bool ticket_fits(const struct fabric *fabric, const struct ticket *ticket
     for (uint32_t i = 0; i < destinations; i++)
         if (ticket->destination_pages[i] >= peer->memory.pages)
             return false;
+    if (peer->card.bytes[0] == 0) /* it only sends */
+        return false;
     if (write->destination_group >= peer->memory.geometry.parallelism.data)
         return false;
     if (write->tail_writes == 0)
@@ -191,15 +193,6 @@ static void advance(struct ticket *ticket)
     ticket_enter_layer(ticket);
 }
 
-/* Where a write reads and lands, apart from the rail. */
-struct piece {
-    uint32_t source_rank;
-    uint32_t destination_rank;
-    uint64_t source_offset;
-    uint64_t destination_offset;
-    uint32_t bytes;
-};
-
 static struct piece page_piece(const struct fabric *fabric, const struct peer *peer, const struct ticket *ticket)
 {
     const struct paged_write *write = &ticket->write;
@@ -224,21 +217,14 @@ static struct piece page_piece(const struct fabric *fabric, const struct peer *p
     };
 }
 
-/* The first rank of a group's last stage: whose tail slots are used. */
-static uint32_t tail_rank(const struct kv_memory *memory, uint32_t group)
-{
-    const struct parallelism *p = &memory->geometry.parallelism;
-    return ((uint32_t)(p->pipeline - 1) * p->data + group) * p->tensor;
-}
-
 /* Tail write i carries bytes [i * bytes / writes, (i + 1) * bytes / writes). */
 static struct piece tail_piece(const struct fabric *fabric, const struct peer *peer, const struct ticket *ticket)
 {
     const struct paged_write *write = &ticket->write;
     uint64_t start = (uint64_t)ticket->cursor.tail * write->tail_bytes / write->tail_writes;
     uint64_t end = (uint64_t)(ticket->cursor.tail + 1) * write->tail_bytes / write->tail_writes;
-    uint32_t source = tail_rank(&fabric->config.memory, write->source_group);
-    uint32_t destination = tail_rank(&peer->memory, write->destination_group);
+    uint32_t source = kv_memory_tail_rank(&fabric->config.memory, write->source_group);
+    uint32_t destination = kv_memory_tail_rank(&peer->memory, write->destination_group);
     return (struct piece){
         .source_rank = source,
         .destination_rank = destination,
@@ -248,18 +234,17 @@ static struct piece tail_piece(const struct fabric *fabric, const struct peer *p
     };
 }
 
-/* Posts one write on whichever rail is its turn. A rail that refuses for good is broken, and the next one is tried: in
- * the end one takes it, none has room (RAIL_AGAIN), or none is left (RAIL_FAILED). */
-static enum rail_result post_piece(struct fabric *fabric, struct peer *peer, uint32_t slot, const struct piece *piece)
+enum rail_result piece_post(struct fabric *fabric, struct peer *peer, uint32_t slot, const struct piece *piece,
+                            void *source, uint32_t tag)
 {
     struct ticket *ticket = &fabric->tickets[slot];
     uint32_t ranks = fabric->config.rank_count;
     struct rail_write write = {
-        .source = (unsigned char *)fabric->ranks[piece->source_rank].memory + piece->source_offset,
+        .source = source,
         .bytes = piece->bytes,
         .address = peer->card.base[piece->destination_rank] + piece->destination_offset,
         .immediate = ticket->write.immediate,
-        .ticket = slot,
+        .ticket = tag,
     };
     while (!ticket->failed) {
         uint32_t nic;
@@ -280,6 +265,15 @@ static enum rail_result post_piece(struct fabric *fabric, struct peer *peer, uin
         peer_break_rail(fabric, peer, nic);
     }
     return RAIL_FAILED; /* breaking the rail failed writes of this very ticket */
+}
+
+/* A piece of a device that NICs do not reach is taken to be posted later. */
+static enum rail_result take_piece(struct fabric *fabric, struct peer *peer, uint32_t slot, const struct piece *piece)
+{
+    if (fabric->stages != NULL)
+        return stage_take(fabric, peer, slot, piece);
+    unsigned char *memory = fabric->ranks[piece->source_rank].memory;
+    return piece_post(fabric, peer, slot, piece, memory + piece->source_offset, slot);
 }
 
 /* Layers whose KV is there, or layers + 1 when the tail is too. */
@@ -321,7 +315,7 @@ static void ticket_post(struct fabric *fabric, uint32_t slot, bool *progress)
             continue;
         }
         struct piece piece = tail ? tail_piece(fabric, peer, ticket) : page_piece(fabric, peer, ticket);
-        enum rail_result result = post_piece(fabric, peer, slot, &piece);
+        enum rail_result result = take_piece(fabric, peer, slot, &piece);
         if (result == RAIL_AGAIN)
             return;
         if (result == RAIL_FAILED)
@@ -350,13 +344,15 @@ void tickets_post(struct fabric *fabric, bool *progress)
         at = fabric->tickets[slot].next;
         ticket_post(fabric, slot, progress);
     }
+    stage_flush(fabric);
 }
 
 /* ---- Completing -------------------------------------------------------------------------------------------------- */
 
-void ticket_completed(void *owner, uint32_t slot, bool good)
+void ticket_completed(void *owner, uint32_t tag, bool good)
 {
     struct fabric *fabric = owner;
+    uint32_t slot = (tag & STAGE_TAG) != 0 ? stage_completed(fabric, tag) : tag;
     struct ticket *ticket = &fabric->tickets[slot];
     ticket->completed++;
     if (good) {

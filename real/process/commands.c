@@ -113,11 +113,13 @@ static void on_notice(void *self, const char *text)
 }
 
 static int64_t begin(struct results *store, const struct real_world *world, const struct scenario_override *sets,
-                     size_t set_count, uint32_t record, struct user_error *error)
+                     size_t set_count, uint32_t record, int64_t replay_of, struct user_error *error)
 {
     const struct scenario *scenario = world->scenario;
-    struct results_param params[SETS_MAX + SCENARIO_VARY_MAX];
+    struct results_param params[RUN_PARAMS_MAX];
+    char replayed[24];
     uint32_t param_count = run_params(sets, set_count, params);
+    param_count += run_replay_param(replay_of, replayed, &params[param_count]);
     char *canonical = scenario_canonical(scenario);
     int64_t row = results_scenario_add(store, scenario->identity, scenario->name, scenario->path, canonical, error);
     free(canonical);
@@ -132,6 +134,7 @@ static int64_t begin(struct results *store, const struct real_world *world, cons
                 .params = params,
                 .param_count = param_count},
         .kind = RESULTS_RUN,
+        .replay_of = replay_of,
         .record = record | RECORD_SAMPLES,
         .has_targets = scenario->targets.count > 0,
         .compiler = build_compiler,
@@ -186,6 +189,7 @@ struct one_run {
     const struct scenario_override *sets;
     size_t set_count;
     uint32_t record;
+    const struct replay *replay; /* NULL: the load's own arrivals */
     struct pmix_wire *wire;
 };
 
@@ -193,7 +197,8 @@ struct one_run {
 static int run_one(const struct one_run *what, int64_t *run, struct user_error *error)
 {
     struct stream stream = {.store = what->store, .error = error, .err = what->command->err};
-    *run = begin(what->store, what->world, what->sets, what->set_count, what->record, error);
+    *run = begin(what->store, what->world, what->sets, what->set_count, what->record,
+                 what->replay == NULL ? 0 : what->replay->run, error);
     if (*run == 0)
         return EXIT_USER;
     struct launcher_config config = {
@@ -201,6 +206,7 @@ static int run_one(const struct one_run *what, int64_t *run, struct user_error *
         .options = what->options,
         .sets = what->sets,
         .set_count = what->set_count,
+        .arrivals = what->replay == NULL ? NULL : &what->replay->arrivals,
         .publish = what->wire->joined ? pmix_wire_publish : NULL,
         .publish_self = what->wire,
         .self = &stream,
@@ -362,6 +368,29 @@ int run_real(const struct command_context *command, const struct arguments *argu
     }
     pmix_wire_leave(&sweep.wire);
     scenario_sets_free(&sets);
+    return exit;
+}
+
+int replay_real(const struct replay *replay, const struct command_context *command, const struct arguments *arguments,
+                int64_t *run, struct user_error *error)
+{
+    struct real_options options;
+    struct real_world world = {.scenario = NULL};
+    struct pmix_wire alone = {.joined = false};
+    int exit = EXIT_USER;
+    if (read_options(arguments, &options, error) &&
+        real_world_load(&world, replay->path, replay->sets, replay->set_count, (int64_t)replay->seed, error))
+        exit = run_one(&(struct one_run){.command = command,
+                                         .store = replay->store,
+                                         .world = &world,
+                                         .options = &options,
+                                         .sets = replay->sets,
+                                         .set_count = replay->set_count,
+                                         .record = replay->record,
+                                         .replay = replay,
+                                         .wire = &alone},
+                       run, error);
+    real_world_free(&world);
     return exit;
 }
 

@@ -208,15 +208,20 @@ struct fabric_thread *fabric_thread_start(struct fabric *fabric)
     thread->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     CHECK(thread->fd >= 0);
     CHECK(pthread_create(&thread->thread, NULL, run, thread) == 0);
+    pthread_setname_np(thread->thread, "fabric");
     return thread;
 }
 
-void fabric_thread_stop(struct fabric_thread *thread)
+bool fabric_thread_stop(struct fabric_thread *thread)
 {
     if (thread == NULL)
-        return;
+        return true;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += FABRIC_THREAD_PATIENCE_NS / 1000000000;
     atomic_store_explicit(&thread->quit, true, memory_order_release);
-    pthread_join(thread->thread, NULL);
+    if (pthread_timedjoin_np(thread->thread, NULL, &until) != 0)
+        return false;
     struct fabric_command command;
     while (ring_pop(thread->commands, &command))
         free(command.owned);
@@ -227,6 +232,7 @@ void fabric_thread_stop(struct fabric_thread *thread)
     free(thread->commands);
     free(thread->reports);
     free(thread);
+    return true;
 }
 
 /* The thread empties a full ring without any help of the loop. */

@@ -147,6 +147,11 @@ static bool make_mesh(struct launcher *launcher)
     return launcher->mesh != NULL;
 }
 
+static bool serves(void *self, uint32_t request)
+{
+    return node_serves(((struct launcher *)self)->node, request);
+}
+
 static void make_listeners(struct launcher *launcher)
 {
     const struct scenario *scenario = launcher->world->scenario;
@@ -157,8 +162,11 @@ static void make_listeners(struct launcher *launcher)
         .node_count = launcher->node_count,
         .sink = {.row = on_row, .self = launcher},
     });
+    launcher->request_answers =
+        answers_make(&(struct answers_config){.vocab = scenario->model.vocab, .serves = serves, .self = launcher});
     launcher->real = real_runtime_make(&(struct real_config){
         .node = 0,
+        .answers = launcher->request_answers,
         .limits = real_world_limits(),
         .handle = handle,
         .self = launcher,
@@ -354,6 +362,7 @@ static void tear_down(struct launcher *launcher)
     real_runtime_free(launcher->real);
     trace_merge_free(launcher->merge);
     recorder_free(launcher->recorder);
+    answers_free(launcher->request_answers);
     token_book_free(launcher->tokens);
     transfer_book_free(launcher->transfers);
     for (uint32_t i = 0; i < launcher->node_count; i++)

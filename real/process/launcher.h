@@ -5,6 +5,7 @@
 #ifndef TANDEM_REAL_PROCESS_LAUNCHER_H
 #define TANDEM_REAL_PROCESS_LAUNCHER_H
 
+#include "host/workload.h"
 #include "real/fabric/topology.h"
 #include "real/process/token_book.h"
 #include "real/process/real_world.h"
@@ -14,6 +15,7 @@ struct launcher_config {
     const struct real_options *options;
     const struct scenario_override *sets; /* as the scenario was loaded with, for the children */
     size_t set_count;
+    const struct workload_arrivals *arrivals; /* of a run that is played again; NULL: the load draws them */
     /* Tells the others where the front listens, where they are started by somebody else. NULL: the launcher starts
      * them. */
     bool (*publish)(void *self, const char *address, uint16_t port, const unsigned char *token, char *error,

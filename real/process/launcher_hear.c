@@ -175,8 +175,8 @@ void launcher_frame(void *self, uint32_t node, const struct frame *frame)
         sense = clock_answer(launcher, node, frame);
         break;
     case FRAME_MESSAGE:
-        if (launcher->started && frame->length <= MESSAGE_BYTES_MAX)
-            real_runtime_message(launcher->real, node, frame->body, frame->length);
+    case FRAME_ANSWERS:
+        sense = !launcher->started || real_runtime_frame(launcher->real, node, frame);
         break;
     case FRAME_TRACE:
         sense = trace_batch(launcher, node, frame);

@@ -47,6 +47,7 @@ struct launcher {
     struct trace_merge *merge;
     struct recorder *recorder;
     struct workload *workload;
+    struct answers *request_answers;
     struct token_book *tokens;       /* NULL: not asked for */
     struct transfer_book *transfers; /* NULL: not asked for */
     struct check_context check;

@@ -84,6 +84,7 @@ bool results_run_find(struct results *store, const struct results_key *key, int6
 struct results_begin {
     struct results_key key;
     enum results_kind kind;
+    int64_t replay_of;    /* the run whose arrivals this one has; 0: none */
     uint32_t record;      /* enum results_record */
     bool has_targets;     /* goodput counts requests within every limit; otherwise it counts completed ones */
     const char *compiler; /* not part of the key by design; kept to find out where that fails */
@@ -242,9 +243,26 @@ struct results_origin {
     char path[1024];
     uint32_t param_count;
     struct results_param params[RESULTS_ORIGIN_PARAMS_MAX]; /* by path; owned */
+    int64_t replay_of;                                      /* the run whose arrivals it has; 0: none */
 };
+
+/* The parameter that tells a run played again from others of its scenario and seed: no path of a scenario, and not
+ * among the parameters of an origin. Its value is the number of the other run. */
+#define RESULTS_REPLAY_PARAM "replay"
+
 bool results_origin_read(struct results *store, int64_t run, struct results_origin *origin, struct user_error *error);
 void results_origin_free(struct results_origin *origin);
+
+/* The requests of a run by id, from 0 on; owned. Every one that arrived is there, however it ended. */
+struct results_requests {
+    uint32_t count;
+    int64_t *arrived_ns;
+    uint32_t *prompt_tokens;
+    uint32_t *output_tokens;
+};
+bool results_requests_read(struct results *store, int64_t run, struct results_requests *requests,
+                           struct user_error *error);
+void results_requests_free(struct results_requests *requests);
 
 /* Turns what a user calls a run into its id: a number; "last" and "last~N" (probes do not count); "NAME/SEED" or
  * "NAME", the newest run of a scenario. 0 and an error that names the nearest when there is none. */

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -85,6 +86,11 @@ static void make_fibers(void)
 void emulated_barrier(void)
 {
     pause_for(WAIT_BARRIER);
+}
+
+void emulated_pause(void)
+{
+    sched_yield();
 }
 
 uint32_t emulated_shuffle_xor(uint32_t bits, uint32_t mask)

@@ -29,13 +29,18 @@ struct emulated_grid {
     size_t shared_bytes;
 };
 
+/* How many GPUs there are: that variable, else 1. Each has this process's memory. */
+#define EMULATED_GPUS_VARIABLE "TANDEM_EMULATED_GPUS"
+
 /* Calls body(arguments) as every thread of every block. */
 void emulated_run(void (*body)(const void *arguments), const void *arguments, struct emulated_grid grid);
 /* Queues that; the arguments are copied. */
 void emulated_launch(void (*body)(const void *arguments), const void *arguments, size_t size,
                      struct emulated_grid grid);
 extern _Atomic uint64_t emulated_graph_launches;
+extern _Atomic uint64_t emulated_host_calls; /* made from streams */
 void emulated_barrier(void);
+void emulated_pause(void); /* lets other ranks go on */
 uint32_t emulated_shuffle_xor(uint32_t bits, uint32_t mask);
 float emulated_shuffle_xor_float(float value, uint32_t mask);
 
@@ -57,7 +62,10 @@ float emulated_shuffle_xor_float(float value, uint32_t mask);
 #define CUDA_SHARED_LIMIT(name, bytes) ((bytes) <= 227u * 1024u ? cudaSuccess : cudaErrorInvalidValue)
 #define cuda_fma(x, y, z) ((x) * (y) + (z))
 #define cuda_sync() emulated_barrier()
-#define cuda_fence_system() ((void)0)
+#define cuda_fence_system() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define cuda_store_release(word, value) __atomic_store_n((word), (value), __ATOMIC_RELEASE)
+#define cuda_load_acquire(word) __atomic_load_n((word), __ATOMIC_ACQUIRE)
+#define cuda_pause() emulated_pause()
 #define cuda_shuffle_xor(value, mask) emulated_shuffle_xor_float((value), (mask))
 #define cuda_shuffle_xor_u32(value, mask) emulated_shuffle_xor((value), (mask))
 #define CUDA_BLOCK_X emulated.block_x

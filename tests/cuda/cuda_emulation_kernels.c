@@ -4,3 +4,4 @@
 #include "real/device/cuda/cuda_attention.cu"
 #include "real/device/cuda/cuda_experts.cu"
 #include "real/device/cuda/cuda_kernels.cu"
+#include "real/device/cuda/cuda_reduce.cu"

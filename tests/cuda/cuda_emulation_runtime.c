@@ -47,6 +47,7 @@ struct CUgraph_st {
 };
 
 _Atomic uint64_t emulated_graph_launches;
+_Atomic uint64_t emulated_host_calls;
 static _Thread_local struct CUgraph_st *capturing;
 
 static void multiply(const struct product *p)
@@ -76,6 +77,7 @@ static void perform(const struct work *work)
         memset(work->to, work->value, work->bytes);
         break;
     case WORK_CALL:
+        atomic_fetch_add(&emulated_host_calls, 1);
         work->call(work->to);
         break;
     case WORK_PRODUCT:
@@ -193,15 +195,27 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 /* ---- The rest of the runtime ------------------------------------------------------------------------------------- */
 
+static int gpu_count(void)
+{
+    const char *text = getenv(EMULATED_GPUS_VARIABLE);
+    return text == NULL ? 1 : (int)strtol(text, NULL, 10);
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
-    return cudaSuccess;
+    *count = gpu_count();
+    return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    return device == 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    return device >= 0 && device < gpu_count() ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    *can = device != peer;
+    return cudaSetDevice(device) == cudaSuccess ? cudaSetDevice(peer) : cudaErrorInvalidDevice;
 }
 
 cudaError_t cudaDeviceSynchronize(void)

@@ -1,3 +1,4 @@
+#define _POSIX_C_SOURCE 200809L
 /* The CUDA device without a GPU: its host code and its kernels' sources over the emulation, against the host device.
  * Prompts are computed on one CUDA instance, moved page by page, and decoded on another of a different sharding and
  * page size; steps of decode are graphs. The host device works in f32 and the CUDA device multiplies in bf16, so a
@@ -117,11 +118,13 @@ struct side {
     struct device_instance *instance;
     uint32_t pages[REQUESTS][PAGES];
     uint32_t page_count; /* of a request */
+    uint32_t groups;     /* requests go to them in turn */
 };
 
-static void side_make(struct side *side, const struct architecture *architecture, uint32_t tensor, uint32_t expert,
+static void side_make(struct side *side, const struct architecture *architecture, struct parallelism parallelism,
                       uint32_t page_tokens)
 {
+    side->groups = parallelism.data;
     side->page_count = (64 + page_tokens - 1) / page_tokens;
     uint32_t all = side->page_count * REQUESTS + (side->page_count * REQUESTS % 3 == 0 ? 1 : 0);
     for (uint32_t r = 0; r < REQUESTS; r++)
@@ -131,7 +134,7 @@ static void side_make(struct side *side, const struct architecture *architecture
     side->instance = device_instance_make(&(struct device_instance_config){
         .ops = &device_cuda,
         .architecture = architecture,
-        .parallelism = {.tensor = (uint16_t)tensor, .data = 1, .expert = (uint16_t)expert, .pipeline = 1},
+        .parallelism = parallelism,
         .page_tokens = page_tokens,
         .layout = LAYOUT_HND,
         .pages = all,
@@ -144,6 +147,7 @@ static void side_make(struct side *side, const struct architecture *architecture
 static struct step_change change_of(const struct side *side, enum step_change_kind kind, uint32_t request, bool pages)
 {
     return (struct step_change){.kind = (uint16_t)kind,
+                                .group = (uint16_t)(request % side->groups),
                                 .sequence = request,
                                 .request = 7 + request,
                                 .page_count = pages ? side->page_count : 0,
@@ -225,7 +229,9 @@ static void check_tail(const struct architecture *architecture, struct side *sid
     assert_int_equal(tokens[0].position, prompts[request]);
     device_instance_tail_store(side->instance, request, 1);
     const struct kv_memory *memory = device_instance_memory(side->instance);
-    memcpy(tail, device_instance_kv(side->instance, 0) + kv_memory_tail_offset(memory, 0, 1), sizeof tail);
+    const struct parallelism *p = &memory->geometry.parallelism;
+    uint32_t rank = ((uint32_t)(p->pipeline - 1) * p->data + request % p->data) * p->tensor;
+    memcpy(tail, device_instance_kv(side->instance, rank) + kv_memory_tail_offset(memory, rank, 1), sizeof tail);
     host_tail(architecture, request, NULL, 0, expected);
     double squares = 0, errors = 0;
     for (uint32_t i = 0; i < TAIL_FLOATS; i++) {
@@ -236,21 +242,27 @@ static void check_tail(const struct architecture *architecture, struct side *sid
     assert_true(isfinite(errors) && sqrt(errors / squares) < 0.02);
 }
 
-static void agree(struct architecture architecture, uint32_t prefill_tensor, uint32_t prefill_expert,
-                  uint32_t decode_tensor, uint32_t prefill_page, uint32_t decode_page)
+static struct parallelism split(uint16_t tensor, uint16_t data, uint16_t expert, uint16_t pipeline)
+{
+    return (struct parallelism){.tensor = tensor, .data = data, .expert = expert, .pipeline = pipeline};
+}
+
+static void agree(struct architecture architecture, struct parallelism prefill_split, struct parallelism decode_split,
+                  uint32_t prefill_page, uint32_t decode_page)
 {
     struct side from, to;
-    side_make(&from, &architecture, prefill_tensor, prefill_expert, prefill_page);
-    side_make(&to, &architecture, decode_tensor, 1, decode_page);
+    side_make(&from, &architecture, prefill_split, prefill_page);
+    side_make(&to, &architecture, decode_split, decode_page);
     prefill(&from);
     uint32_t choices = transfer_replica_choices(&device_instance_memory(from.instance)->geometry);
     for (uint32_t r = 0; r < REQUESTS; r++)
         if (prompts[r] > 1)
-            device_instance_transfer(from.instance, 0, from.pages[r], to.instance, 0, to.pages[r], prompts[r] - 1,
-                                     r % choices);
+            device_instance_transfer(from.instance, r % from.groups, from.pages[r], to.instance, r % to.groups,
+                                     to.pages[r], prompts[r] - 1, r % choices);
     uint64_t graphs = emulated_graph_launches;
     uint32_t exact = decode(&architecture, &to);
-    assert_int_equal(emulated_graph_launches - graphs, (REQUESTS + OUTPUT - 1) * decode_tensor);
+    if (decode_split.data == 1)
+        assert_int_equal(emulated_graph_launches - graphs, (REQUESTS + OUTPUT - 1) * kv_ranks(&decode_split));
     print_message("%u of %u tokens are the host's\n", exact, REQUESTS * OUTPUT);
     assert_true(exact * 10 >= REQUESTS * OUTPUT * 8);
     check_tail(&architecture, &from, 2);
@@ -261,19 +273,19 @@ static void agree(struct architecture architecture, uint32_t prefill_tensor, uin
 static void gqa_agrees(void **state)
 {
     (void)state;
-    agree(gqa(2), 1, 1, 1, 4, 8);
+    agree(gqa(2), split(1, 1, 1, 1), split(1, 1, 1, 1), 4, 8);
 }
 
 static void gqa_agrees_over_ranks(void **state)
 {
     (void)state;
-    agree(gqa(8), 2, 1, 1, 4, 16);
+    agree(gqa(8), split(2, 1, 1, 1), split(1, 1, 1, 1), 4, 16);
 }
 
 static void kv_heads_fewer_than_ranks_agree(void **state)
 {
     (void)state;
-    agree(gqa(2), 4, 1, 2, 4, 4);
+    agree(gqa(2), split(4, 1, 1, 1), split(2, 1, 1, 1), 4, 4);
 }
 
 static void windows_agree(void **state)
@@ -283,19 +295,19 @@ static void windows_agree(void **state)
     a.window = 9;
     a.full_layers = 1;
     a.tied_embeddings = 1;
-    agree(a, 1, 1, 1, 8, 4);
+    agree(a, split(1, 1, 1, 1), split(1, 1, 1, 1), 8, 4);
 }
 
 static void mla_agrees(void **state)
 {
     (void)state;
-    agree(mla(0), 1, 1, 2, 8, 4);
+    agree(mla(0), split(1, 1, 1, 1), split(2, 1, 1, 1), 8, 4);
 }
 
 static void mla_with_experts_agrees(void **state)
 {
     (void)state;
-    agree(with_experts(mla(40)), 2, 2, 1, 4, 4);
+    agree(with_experts(mla(40)), split(2, 1, 2, 1), split(1, 1, 1, 1), 4, 4);
 }
 
 static void gqa_with_experts_agrees(void **state)
@@ -303,7 +315,34 @@ static void gqa_with_experts_agrees(void **state)
     (void)state;
     struct architecture a = with_experts(gqa(2));
     a.experts = 3; /* so that prefill has enough rows an expert for cuBLAS */
-    agree(a, 1, 1, 2, 4, 4);
+    agree(a, split(1, 1, 1, 1), split(2, 1, 1, 1), 4, 4);
+}
+
+static void peers_on_gpus_of_their_own_agree(void **state)
+{
+    (void)state;
+    uint64_t calls = emulated_host_calls;
+    setenv(EMULATED_GPUS_VARIABLE, "4", 1);
+    agree(gqa(2), split(4, 1, 1, 1), split(2, 1, 1, 1), 4, 4);
+    assert_true(emulated_host_calls == calls); /* no sum has gone through the host */
+    setenv(EMULATED_GPUS_VARIABLE, "3", 1);    /* one too few for four ranks */
+    agree(gqa(2), split(4, 1, 1, 1), split(1, 1, 1, 1), 4, 4);
+    assert_true(emulated_host_calls > calls);
+    unsetenv(EMULATED_GPUS_VARIABLE);
+}
+
+static void pipeline_stages_agree(void **state)
+{
+    (void)state;
+    struct architecture a = gqa(2);
+    a.layers = 3;
+    agree(a, split(2, 1, 1, 2), split(1, 1, 1, 3), 4, 4);
+}
+
+static void attention_groups_with_experts_agree(void **state)
+{
+    (void)state;
+    agree(with_experts(mla(40)), split(1, 2, 2, 1), split(2, 2, 4, 2), 4, 8);
 }
 
 static struct device_config config_of(const struct architecture *architecture, struct parallelism parallelism)
@@ -323,7 +362,7 @@ static void memory_of_the_device_is_exported(void **state)
     char error[200] = "";
     struct device *device = device_cuda.make(&config, error, sizeof error);
     assert_string_equal(error, "");
-    int descriptor = cuda_device_export(device, error, sizeof error);
+    int descriptor = device_cuda.share(device, DEVICE_SHARE_KV, error, sizeof error);
     assert_true(descriptor >= 0);
     uint64_t before = device_cuda.page_digest(device, 1, 1, 3);
     pid_t child = fork();
@@ -365,18 +404,18 @@ static void staging_moves_pieces_both_ways(void **state)
     struct cuda_staging *staging = cuda_staging_make(0, device, BYTES, 2, 3, error, sizeof error);
     assert_non_null(staging);
     uint8_t *host = cuda_staging_host(staging);
-    const struct cuda_staging_piece out[] = {{.device_offset = 256, .host_offset = 0, .bytes = 64},
+    const struct device_reach_piece out[] = {{.device_offset = 256, .host_offset = 0, .bytes = 64},
                                              {.device_offset = 1024, .host_offset = 128, .bytes = 260},
                                              {.device_offset = 4092, .host_offset = 64, .bytes = 4}};
-    assert_true(cuda_staging_submit(staging, CUDA_STAGING_TO_HOST, out, 3));
+    assert_true(cuda_staging_submit(staging, DEVICE_REACH_TO_HOST, out, 3));
     assert_int_equal(cuda_staging_done(staging), 1);
     assert_memory_equal(host, original + 256, 64);
     assert_memory_equal(host + 128, original + 1024, 260);
     assert_memory_equal(host + 64, original + 4092, 4);
-    const struct cuda_staging_piece back[] = {{.device_offset = 2048, .host_offset = 128, .bytes = 260}};
-    assert_true(cuda_staging_submit(staging, CUDA_STAGING_TO_DEVICE, back, 1));
-    assert_true(cuda_staging_submit(staging, CUDA_STAGING_TO_DEVICE, back, 1));
-    assert_false(cuda_staging_submit(staging, CUDA_STAGING_TO_DEVICE, back, 1)); /* two are under way */
+    const struct device_reach_piece back[] = {{.device_offset = 2048, .host_offset = 128, .bytes = 260}};
+    assert_true(cuda_staging_submit(staging, DEVICE_REACH_TO_DEVICE, back, 1));
+    assert_true(cuda_staging_submit(staging, DEVICE_REACH_TO_DEVICE, back, 1));
+    assert_false(cuda_staging_submit(staging, DEVICE_REACH_TO_DEVICE, back, 1)); /* two are under way */
     assert_int_equal(cuda_staging_done(staging), 3);
     memcpy(original + 2048, original + 1024, 260);
     assert_memory_equal(device, original, BYTES);
@@ -398,9 +437,9 @@ static void what_cannot_be_is_refused(void **state)
     (void)state;
     struct architecture wide = gqa(1);
     wide.head_dim = 1024;
-    refused(gqa(2), (struct parallelism){1, 1, 1, 2}, "the CUDA device has no pipeline stages: 2 were asked for");
-    refused(with_experts(gqa(2)), (struct parallelism){1, 2, 1, 1},
-            "the CUDA device does not exchange expert inputs between attention groups: data = 2");
+    struct architecture odd = with_experts(gqa(2));
+    odd.expert_intermediate = 50;
+    refused(odd, split(2, 2, 1, 1), "the CUDA device cannot split experts of 50 columns over 2 ranks");
     refused(wide, (struct parallelism){1, 1, 1, 1}, "the CUDA device attends to values of 1 to 512 elements, not 1024");
 }
 
@@ -414,6 +453,9 @@ int main(void)
         cmocka_unit_test(mla_agrees),
         cmocka_unit_test(mla_with_experts_agrees),
         cmocka_unit_test(gqa_with_experts_agrees),
+        cmocka_unit_test(peers_on_gpus_of_their_own_agree),
+        cmocka_unit_test(pipeline_stages_agree),
+        cmocka_unit_test(attention_groups_with_experts_agree),
         cmocka_unit_test(memory_of_the_device_is_exported),
         cmocka_unit_test(staging_moves_pieces_both_ways),
         cmocka_unit_test(what_cannot_be_is_refused),

@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -89,6 +90,7 @@ static void rank_make(struct device_instance *instance, uint32_t index)
         .request_tokens_max = config->pages * config->page_tokens,
         .kv = rank->kv,
         .layer_counter = &rank->counter,
+        .abandon = &instance->abandon,
     };
     if (instance->rank_count > 1)
         rank->collective =
@@ -98,6 +100,27 @@ static void rank_make(struct device_instance *instance, uint32_t index)
     rank->device = instance->config.ops->make(&device, error, sizeof error);
     if (rank->device == NULL)
         fail_msg("device: %s", error);
+}
+
+/* Tells every rank's device what the others have shared. */
+static void ranks_join(struct device_instance *instance)
+{
+    const struct device_ops *ops = instance->config.ops;
+    char error[200] = "";
+    if (ops->join == NULL)
+        return;
+    int *descriptors = calloc(instance->rank_count, sizeof *descriptors);
+    assert_non_null(descriptors);
+    for (uint32_t i = 0; i < instance->rank_count; i++) {
+        descriptors[i] = ops->share(instance->ranks[i].device, DEVICE_SHARE_PEERS, error, sizeof error);
+        assert_string_equal(error, "");
+    }
+    for (uint32_t i = 0; i < instance->rank_count; i++)
+        assert_true(ops->join(instance->ranks[i].device, descriptors, error, sizeof error));
+    for (uint32_t i = 0; i < instance->rank_count; i++)
+        if (descriptors[i] >= 0)
+            close(descriptors[i]);
+    free(descriptors);
 }
 
 struct device_instance *device_instance_make(const struct device_instance_config *config)
@@ -122,6 +145,7 @@ struct device_instance *device_instance_make(const struct device_instance_config
     memset(instance->shared, 0, bytes);
     for (uint32_t i = 0; i < instance->rank_count; i++)
         rank_make(instance, i);
+    ranks_join(instance);
     if (instance->rank_count == 1)
         return instance;
     pthread_barrier_init(&instance->start, NULL, instance->rank_count + 1);
@@ -203,7 +227,7 @@ uint32_t device_instance_step(struct device_instance *instance, const struct ste
 void device_instance_change(struct device_instance *instance, const struct step_change *changes, uint32_t count)
 {
     for (uint32_t i = 0; i < instance->rank_count; i++)
-        device_host.change(instance->ranks[i].device, changes, count);
+        instance->config.ops->change(instance->ranks[i].device, changes, count);
 }
 
 void device_instance_given(struct device_instance *instance, uint32_t sequence, uint32_t first, const uint32_t *tokens,

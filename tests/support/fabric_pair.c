@@ -48,7 +48,7 @@ void fabric_side_make(struct fabric_side *side, uint32_t node, const char *provi
         size_t bytes = (size_t)kv_memory_bytes(&side->memory, r);
         void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         CHECK(memory != MAP_FAILED);
-        side->ranks[r] = (struct fabric_rank){memory, bytes};
+        side->ranks[r] = (struct fabric_rank){.memory = memory, .bytes = bytes};
     }
     fabric_side_paint(side, FABRIC_BLANK);
     side->config = (struct fabric_config){

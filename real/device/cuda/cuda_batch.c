@@ -228,7 +228,7 @@ static struct device_token reported(const struct device *device, uint32_t sequen
 
 uint32_t cuda_batch_done(struct device *device, bool prefill_tokens, struct device_token *tokens)
 {
-    bool lead = device->shape.t == 0;
+    bool lead = device->shape.t == 0 && device->shape.last_stage;
     uint32_t count = 0;
     uint32_t sample = 0;
     for (uint32_t i = 0; i < device->decoding_count; i++) {
@@ -249,8 +249,8 @@ uint32_t cuda_batch_done(struct device *device, bool prefill_tokens, struct devi
         if (lead && prefill_tokens)
             tokens[count++] = reported(device, chunk->sequence);
     }
-    /* After a step of decode alone the device has moved its rows on by itself. */
-    device->rows_stale = device->chunk_count > 0;
+    /* After a step of decode alone the device has moved its rows on by itself; but stages do not sample. */
+    device->rows_stale = device->chunk_count > 0 || device->shape.stages > 1;
     device->chunk_count = 0;
     return count;
 }

@@ -79,14 +79,16 @@ static void lay_out(struct device *device, struct layout *layout)
     b->h = take(layout, rows * a->hidden, 2);
     b->wide = take(layout, rows * widest, 4);
     b->act = take(layout, rows * max_u32(s->dense, s->shared), 2);
-    b->logits = take(layout, (uint64_t)samples * a->vocab, 4);
-    b->hidden = take(layout, (uint64_t)samples * a->hidden, 4);
+    if (s->last_stage) {
+        b->logits = take(layout, (uint64_t)samples * a->vocab, 4);
+        b->hidden = take(layout, (uint64_t)samples * a->hidden, 4);
+    }
     b->sampled = take(layout, samples, 4);
     b->counter_base = take(layout, 1, 8);
     b->blas = take(layout, 1, BLAS_WORKSPACE_BYTES);
     lay_out_attention(device, layout);
     lay_out_experts(device, layout);
-    if (device->config.memory.tail_bytes > 0)
+    if (device->config.memory.tail_bytes > 0 && s->last_stage)
         device->tails = take(layout, (uint64_t)device->config.sequences_max * (a->hidden + a->vocab), 4);
     device->page_table = take(layout, (uint64_t)device->config.sequences_max * device->pages_max, 4);
 }
@@ -133,8 +135,6 @@ static cudaError_t make_pinned(struct device *device)
         status = pin(&device->counter_base_host, 8);
     if (status == cudaSuccess && device->architecture.experts > 0)
         status = pin(&device->expert_first_host, ((size_t)device->architecture.experts + 1) * 4);
-    if (status == cudaSuccess && device->shape.tensor > 1)
-        status = pin(&device->reduce_host, (size_t)device->rows_max * device->architecture.hidden * 4);
     return status;
 }
 
@@ -170,5 +170,4 @@ void cuda_buffers_free(struct device *device)
     cudaFreeHost(device->sampled_host);
     cudaFreeHost(device->counter_base_host);
     cudaFreeHost(device->expert_first_host);
-    cudaFreeHost(device->reduce_host);
 }

@@ -11,12 +11,21 @@
 
 #define PAGE_BYTES ((uintptr_t)4096)
 
-int cuda_device_ordinal(uint32_t rank)
+int cuda_device_ordinal(uint32_t number)
 {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count <= 0)
         return 0;
-    return (int)(rank % (uint32_t)count);
+    return (int)(number % (uint32_t)count);
+}
+
+static uint32_t device_count(char *error, size_t error_size)
+{
+    struct cuda_driver driver;
+    int count = 0;
+    if (!cuda_driver_load(&driver, error, error_size) || cudaGetDeviceCount(&count) != cudaSuccess)
+        return 0;
+    return (uint32_t)count;
 }
 
 static void device_free(struct device *device)
@@ -28,6 +37,8 @@ static void device_free(struct device *device)
     for (uint32_t i = 0; i < CUDA_BUCKETS; i++)
         if (device->graphs[i] != NULL)
             cudaGraphExecDestroy(device->graphs[i]);
+    cuda_peers_free(device);
+    cuda_stages_free(device);
     cuda_buffers_free(device);
     cuda_weights_free(device);
     cuda_memory_free(&device->memory);
@@ -47,9 +58,7 @@ static void device_free(struct device *device)
     free(device);
 }
 
-/* Lets the GPU reach host memory. Another device of this process may have registered the same pages: then it keeps
- * them. */
-static cudaError_t map_host(void *memory, size_t bytes, void **registered, void **mapped)
+cudaError_t cuda_map_host(void *memory, size_t bytes, void **registered, void **mapped)
 {
     cudaError_t status = cudaHostRegister(memory, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable);
     if (status == cudaSuccess)
@@ -61,20 +70,27 @@ static cudaError_t map_host(void *memory, size_t bytes, void **registered, void 
     return cudaHostGetDevicePointer(mapped, memory, 0);
 }
 
+cudaError_t cuda_map_word(uintptr_t word, void **registered, void **mapped)
+{
+    void *page = (void *)(word / PAGE_BYTES * PAGE_BYTES);
+    cudaError_t status = cuda_map_host(page, PAGE_BYTES, registered, mapped);
+    if (status == cudaSuccess)
+        *mapped = (uint8_t *)*mapped + word % PAGE_BYTES;
+    return status;
+}
+
 static bool make_counter(struct device *device, char *error, size_t error_size)
 {
     if (device->config.layer_counter == NULL || device->shape.t != 0)
         return true;
-    /* Whole pages are registered: the counter is in shared memory, of which pages are the unit. */
-    uintptr_t at = (uintptr_t)device->config.layer_counter;
-    uint8_t *page = (uint8_t *)(at / PAGE_BYTES * PAGE_BYTES);
     void *mapped = NULL;
-    cudaError_t status = map_host(page, PAGE_BYTES, &device->counter_registered, &mapped);
+    cudaError_t status = cuda_map_word((uintptr_t)device->config.layer_counter, &device->counter_registered,
+                                       &mapped);
     if (status != cudaSuccess) {
         snprintf(error, error_size, "the GPU cannot reach the layer counter: %s", cudaGetErrorString(status));
         return false;
     }
-    device->counter = (uint64_t *)(void *)((uint8_t *)mapped + at % PAGE_BYTES);
+    device->counter = mapped;
     return true;
 }
 
@@ -90,7 +106,7 @@ static bool make_kv(struct device *device, char *error, size_t error_size)
         return true;
     }
     void *mapped = NULL;
-    cudaError_t status = map_host(device->config.kv, bytes, &device->registered, &mapped);
+    cudaError_t status = cuda_map_host(device->config.kv, bytes, &device->registered, &mapped);
     device->kv = mapped;
     if (status != cudaSuccess)
         snprintf(error, error_size, "the GPU cannot reach the KV memory of the host: %s", cudaGetErrorString(status));
@@ -111,7 +127,7 @@ static bool make_tables(struct device *device, char *error, size_t error_size)
 
 static bool make_library(struct device *device, char *error, size_t error_size)
 {
-    device->ordinal = cuda_device_ordinal(device->config.rank);
+    device->ordinal = cuda_device_ordinal(device->config.device_first + device->config.rank);
     cudaError_t status = cudaSetDevice(device->ordinal);
     if (status == cudaSuccess)
         status = cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
@@ -161,14 +177,17 @@ static struct device *device_make(const struct device_config *config, char *erro
         cuda_shape_make(&device->shape, config, error, error_size) && make_tables(device, error, error_size) &&
         make_library(device, error, error_size) && make_kv(device, error, error_size) &&
         make_counter(device, error, error_size) && cuda_weights_make(device, error, error_size) &&
-        cuda_buffers_make(device, error, error_size) && prepare_attention(device, error, error_size))
+        cuda_buffers_make(device, error, error_size) && prepare_attention(device, error, error_size) &&
+        cuda_peers_make(device, error, error_size) && cuda_stages_make(device, error, error_size))
         return device;
     device_free(device);
     return NULL;
 }
 
-int cuda_device_export(struct device *device, char *error, size_t error_size)
+static int share(struct device *device, enum device_share what, char *error, size_t error_size)
 {
+    if (what == DEVICE_SHARE_PEERS)
+        return cuda_peers_share(device, error, error_size);
     if (device->memory.address != 0)
         return cuda_memory_export(&device->memory, error, error_size);
     snprintf(error, error_size, "the KV memory is the host's: it is not exported");
@@ -209,6 +228,7 @@ static uint64_t page_digest(struct device *device, uint32_t layer, uint32_t plan
 
 const struct device_ops device_cuda = {
     .name = "cuda",
+    .count = device_count,
     .make = device_make,
     .free = device_free,
     .change = cuda_change,
@@ -216,4 +236,7 @@ const struct device_ops device_cuda = {
     .step = cuda_step_run,
     .tail_store = tail_store,
     .page_digest = page_digest,
+    .share = share,
+    .join = cuda_peers_join,
+    .reach = cuda_reach_make,
 };

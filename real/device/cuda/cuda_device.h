@@ -7,17 +7,18 @@
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_DEVICE_H
 
 #include "real/device/device.h"
+#include "real/device/device_reach.h"
 
 extern const struct device_ops device_cuda;
-
-/* A descriptor of the KV memory for the instance's process, to be imported by cuda_memory_import() with
- * kv_memory_bytes(); the caller closes it. -1 with a sentence, also where the memory is the host's. */
-int cuda_device_export(struct device *device, char *error, size_t error_size);
 
 /* The KV region as the GPU sees it. */
 void *cuda_device_kv(struct device *device);
 
-/* The GPU of a rank: ranks are dealt to the visible ones in turn. */
-int cuda_device_ordinal(uint32_t rank);
+/* Which GPU device number `number` of this machine is: numbers are dealt to the visible GPUs (CUDA_VISIBLE_DEVICES) in
+ * turn, so that several share one where there are fewer. */
+int cuda_device_ordinal(uint32_t number);
+
+/* device_ops.reach (cuda_reach.c). */
+struct device_reach *cuda_reach_make(const struct device_reach_config *config, char *error, size_t error_size);
 
 #endif

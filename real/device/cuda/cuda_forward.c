@@ -1,31 +1,6 @@
-/* What a step computes, queued on the device's stream; the same calls run at once or are captured into a graph. */
+/* What a stage of a step computes, queued on the device's stream; the same calls run at once or are captured into a
+ * graph. Stages after the first find the residual stream in x. */
 #include "real/device/cuda/cuda_internal.h"
-
-static void reduce_on_host(void *argument)
-{
-    struct cuda_reduce *reduce = argument;
-    struct device *device = reduce->device;
-    if (!device->abandoned && !collective_all_reduce(device->config.collective, device->shape.group_first,
-                                                     device->shape.tensor, device->reduce_host, reduce->floats))
-        device->abandoned = true;
-}
-
-/* y becomes its sum over the ranks of the group, through pinned memory and the host's collective: the callback runs
- * when the stream reaches it, in a graph too. */
-static void reduce(struct device *device, const struct cuda_step *step)
-{
-    if (device->shape.tensor == 1)
-        return;
-    struct cuda_reduce *argument = &device->reduces[step->graph ? cuda_bucket(step->rows) : CUDA_BUCKETS];
-    size_t floats = (size_t)step->rows * device->architecture.hidden;
-    *argument = (struct cuda_reduce){.device = device, .floats = floats};
-    float *y = device->buffers.y;
-    cuda_note(device,
-              cudaMemcpyAsync(device->reduce_host, y, floats * sizeof *y, cudaMemcpyDeviceToHost, device->stream));
-    cuda_note(device, cudaLaunchHostFunc(device->stream, reduce_on_host, argument));
-    cuda_note(device,
-              cudaMemcpyAsync(y, device->reduce_host, floats * sizeof *y, cudaMemcpyHostToDevice, device->stream));
-}
 
 static void norm(struct device *device, const struct cuda_step *step, const float *add, const float *gain)
 {
@@ -42,7 +17,7 @@ static void tick(struct device *device, uint32_t layer)
 {
     if (device->counter == NULL)
         return;
-    struct cuda_tick arguments = {.counter = device->counter, .base = device->buffers.counter_base, .ticks = layer + 1};
+    struct cuda_tick arguments = {.counter = device->counter, .base = device->buffers.counter_base, .ticks = device->shape.layer_first + layer + 1};
     cuda_tick(&arguments, device->stream);
 }
 
@@ -79,17 +54,20 @@ void cuda_forward(struct device *device, const struct cuda_step *step)
                                .matrix = device->embedding,
                                .hidden = a->hidden,
                                .scale = device->embedding_scale};
-    cuda_embed(&embed, step->rows, device->stream);
-    for (uint32_t layer = 0; layer < a->layers; layer++) {
+    if (device->shape.stage == 0)
+        cuda_embed(&embed, step->rows, device->stream);
+    for (uint32_t layer = 0; layer < device->shape.layers; layer++) {
         norm(device, step, layer == 0 ? NULL : b->y, device->weights.layers[layer].norm_attention);
         cuda_layer_attention(device, step, layer);
-        reduce(device, step);
+        cuda_reduce(device, step);
         tick(device, layer);
         norm(device, step, b->y, device->weights.layers[layer].norm_mlp);
         cuda_layer_mlp(device, step, layer);
-        reduce(device, step);
+        cuda_reduce(device, step);
     }
-    if (step->samples > 0)
+    if (!device->shape.last_stage)
+        cuda_add(b->x, b->y, (uint64_t)step->rows * a->hidden, device->stream);
+    else if (step->samples > 0)
         sample(device, step);
     cuda_note(device, cudaGetLastError());
 }

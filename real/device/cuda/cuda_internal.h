@@ -25,11 +25,17 @@
 
 /* What this rank holds. */
 struct cuda_shape {
+    uint32_t ranks; /* of the instance, numbered (stage * data + group) * tensor + t */
     uint32_t tensor;
+    uint32_t data;
+    uint32_t stages;
+    uint32_t stage;
     uint32_t group;
     uint32_t t; /* rank within the group; 0 leads */
     uint32_t group_first;
+    uint32_t layer_first; /* of the model's; layers here are counted from it */
     uint32_t layers;
+    bool last_stage;
     uint32_t heads;
     uint32_t head_first;
     uint32_t kv_heads;
@@ -158,6 +164,24 @@ struct cuda_reduce {
     size_t floats;
 };
 
+/* How the ranks of a group add up (cuda_peers.c). */
+enum cuda_reduction {
+    CUDA_REDUCE_UNSETTLED = 0, /* the ranks have not agreed yet */
+    CUDA_REDUCE_PEERS = 1,     /* through each other's memory */
+    CUDA_REDUCE_HOST = 2,      /* through pinned memory and the host's collective */
+};
+
+struct cuda_peers {
+    enum cuda_reduction reduction;
+    bool possible; /* every rank of the group has a GPU of its own, and reaches the others' */
+    struct cuda_memory own;
+    struct cuda_memory others[CUDA_PEERS_MAX]; /* by rank of the group; its own: nothing */
+    uint32_t *sequence;                        /* [CUDA_PEER_BLOCKS], on the device */
+    uint64_t capacity;                         /* floats at a time */
+    void *abandon_registered;
+    const uint8_t *abandon; /* mapped */
+};
+
 struct device {
     struct device_config config;
     struct architecture architecture;
@@ -197,9 +221,16 @@ struct device {
     uint32_t *sampled_host;      /* pinned */
     uint64_t *counter_base_host; /* pinned */
     uint32_t *expert_first_host; /* pinned */
-    float *reduce_host;          /* pinned, [rows_max][hidden]; with several ranks */
+    float *reduce_host;          /* pinned, [rows_max][hidden]; for sums through the host */
     struct cuda_reduce reduces[CUDA_BUCKETS + 1]; /* by bucket; the last: a step with chunks */
+    struct cuda_peers peers;
     bool abandoned;
+
+    /* With several stages: what they hand on. */
+    float *stage_x;      /* pinned, [rows_max][hidden] */
+    float *stage_all;    /* [data * rows_max][hidden] */
+    float *stage_counts; /* [ranks][2]: rows and samples of each rank's group */
+    size_t *gather;      /* [ranks] */
 
     cudaGraphExec_t graphs[CUDA_BUCKETS];
     bool graphs_refused; /* where capturing failed once, steps run without */
@@ -213,6 +244,7 @@ struct device {
 /* cuda_shape.c */
 bool cuda_shape_make(struct cuda_shape *shape, const struct device_config *config, char *error, size_t error_size);
 
+/* `layer` of the model. */
 static inline bool cuda_layer_sparse(const struct architecture *architecture, uint32_t layer)
 {
     return architecture->experts > 0 && layer >= architecture->dense_layers;
@@ -241,7 +273,33 @@ bool cuda_step_run(struct device *device, uint64_t counter_base, bool prefill_to
 /* cuda_forward.c: queues everything that a step computes. */
 void cuda_forward(struct device *device, const struct cuda_step *step);
 
-/* cuda_attend.c, cuda_mlp.c: the parts of a layer. y becomes this rank's share. */
+/* cuda_peers.c: y becomes its sum over the ranks of the group, queued. */
+void cuda_reduce(struct device *device, const struct cuda_step *step);
+/* Looks for peers, and makes the memory that they read; nothing where there can be none. */
+bool cuda_peers_make(struct device *device, char *error, size_t error_size);
+void cuda_peers_free(struct device *device);
+int cuda_peers_share(struct device *device, char *error, size_t error_size);
+bool cuda_peers_join(struct device *device, const int *descriptors, char *error, size_t error_size);
+/* Before the first step, on all ranks at a time. False when abandoned. */
+bool cuda_peers_settle(struct device *device);
+
+/* cuda_stages.c: what pipeline stages tell each other, on all ranks of the instance at a time. */
+bool cuda_stages_make(struct device *device, char *error, size_t error_size);
+void cuda_stages_free(struct device *device);
+/* How many rows and samples each group has in this step. */
+bool cuda_stages_count(struct device *device, const struct cuda_step *step);
+/* stage_x of the leads of `stage` becomes stage_x of the next stage. */
+bool cuda_stages_hand_over(struct device *device, uint32_t stage);
+/* The last stage's tokens become everyone's. */
+bool cuda_stages_samples(struct device *device);
+
+/* Lets the GPU reach host memory. Another device of this process may have registered the same pages: then it keeps
+ * them, and `registered` stays as it was. */
+cudaError_t cuda_map_host(void *memory, size_t bytes, void **registered, void **mapped);
+/* The same for a word in shared memory: whole pages are registered. */
+cudaError_t cuda_map_word(uintptr_t word, void **registered, void **mapped);
+
+/* cuda_attend.c, cuda_mlp.c: the parts of a layer, which is counted within the stage. y becomes this rank's share. */
 void cuda_layer_attention(struct device *device, const struct cuda_step *step, uint32_t layer);
 void cuda_layer_mlp(struct device *device, const struct cuda_step *step, uint32_t layer);
 /* What the attention kernel will be given; rows and tiles from `row_first` and `tile_first` on. */

@@ -292,6 +292,28 @@ void cuda_tick(const struct cuda_tick *a, cudaStream_t stream)
     CUDA_LAUNCH(tick_kernel, 1, 1, 1, 1, 0, stream, *a);
 }
 
+struct add {
+    float *x;
+    const float *y;
+    uint64_t n;
+};
+
+CUDA_KERNEL(add_kernel, add)
+{
+    uint64_t i = (uint64_t)CUDA_BLOCK_X * CUDA_THREADS + CUDA_THREAD;
+    if (i < a.n)
+        a.x[i] += a.y[i];
+}
+
+void cuda_add(float *x, const float *y, uint64_t n, cudaStream_t stream)
+{
+    struct add a;
+    a.x = x;
+    a.y = y;
+    a.n = n;
+    CUDA_LAUNCH(add_kernel, (uint32_t)((n + 255) / 256), 1, 1, 256, 0, stream, a);
+}
+
 CUDA_KERNEL(copy_kernel, cuda_copy)
 {
     const struct cuda_piece *piece = &a.pieces[CUDA_BLOCK_X];

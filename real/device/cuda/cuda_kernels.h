@@ -180,6 +180,37 @@ struct cuda_tick {
 };
 void cuda_tick(const struct cuda_tick *a, cudaStream_t stream);
 
+/* x += y. */
+void cuda_add(float *x, const float *y, uint64_t n, cudaStream_t stream);
+
+/* ---- Sums over ranks (cuda_reduce.cu) ---------------------------------------------------------------------------- */
+
+/* The all-reduce of ranks that reach each other's memory, in one kernel: every rank stores its values in its own
+ * buffer, raises a flag in each of the others', waits for theirs, and adds up all buffers, in the order of the host's
+ * collective (kernels/bisect.h). Results depend neither on who came first nor on the rank.
+ *
+ * Blocks go by themselves: block b waits for the blocks b of the other ranks alone, so that nobody needs to have all of
+ * its blocks running; their number is the same in every call. There are two buffers, used in turn: a rank that stores
+ * into the first again has seen flags of the call between, which every rank raises after it has ended the call before
+ * that, and read what it was to read. */
+#define CUDA_PEERS_MAX 8u /* a power of two */
+#define CUDA_PEER_BLOCKS 32u
+
+/* A rank's memory as its peers see it: flags, then the two buffers. */
+#define CUDA_PEER_FLAGS_BYTES (CUDA_PEER_BLOCKS * CUDA_PEERS_MAX * sizeof(uint32_t))
+
+struct cuda_all_reduce {
+    uint8_t *memory[CUDA_PEERS_MAX]; /* of each rank, CUDA_PEER_FLAGS_BYTES and two buffers long */
+    uint32_t *sequence;              /* [CUDA_PEER_BLOCKS], on this device: calls so far */
+    float *values;                   /* summed in place */
+    const uint8_t *abandon;          /* mapped; not 0: wait for nobody. NULL: never */
+    uint64_t capacity;               /* floats of a buffer */
+    uint64_t n;                      /* at most that */
+    uint32_t rank;                   /* within the group */
+    uint32_t ranks;                  /* a power of two */
+};
+void cuda_all_reduce(const struct cuda_all_reduce *a, cudaStream_t stream);
+
 /* Copies pieces between two regions, either of which may be mapped host memory. Offsets and sizes in bytes, multiples
  * of 4. */
 struct cuda_piece {

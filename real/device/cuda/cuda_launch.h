@@ -19,6 +19,16 @@
 #define cuda_fma(x, y, z) __fmaf_rn((x), (y), (z))
 #define cuda_sync() __syncthreads()
 #define cuda_fence_system() __threadfence_system()
+/* A word that other devices see: what was stored before is there for whoever loads it. */
+#define cuda_store_release(word, value)                                                                                \
+    asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory")
+static __device__ inline unsigned cuda_load_acquire(const unsigned *word)
+{
+    unsigned value;
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+#define cuda_pause() __nanosleep(40)
 #define cuda_shuffle_xor(value, mask) __shfl_xor_sync(0xffffffffu, (value), (mask))
 #define cuda_shuffle_xor_u32(value, mask) __shfl_xor_sync(0xffffffffu, (value), (mask))
 #define CUDA_BLOCK_X blockIdx.x

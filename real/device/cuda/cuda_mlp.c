@@ -100,7 +100,7 @@ void cuda_layer_mlp(struct device *device, const struct cuda_step *step, uint32_
     const struct cuda_shape *s = &device->shape;
     const struct cuda_layer *w = &device->weights.layers[layer];
     struct cuda_buffers *b = &device->buffers;
-    if (!cuda_layer_sparse(a, layer)) {
+    if (!cuda_layer_sparse(a, s->layer_first + layer)) {
         swiglu_mlp(device, step->rows, w->gate_up, w->down, s->dense);
         return;
     }

@@ -36,6 +36,18 @@ static bool shape_attention(struct cuda_shape *shape, const struct device_config
     return true;
 }
 
+static uint32_t common_divisor(uint32_t a, uint32_t b)
+{
+    while (b != 0) {
+        uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Every attention group has all experts, dealt to its own ranks: groups exchange nothing, at the price of memory for as
+ * many copies. */
 static bool shape_mlp(struct cuda_shape *shape, const struct device_config *config, char *error, size_t error_size)
 {
     const struct architecture *a = config->architecture;
@@ -46,15 +58,14 @@ static bool shape_mlp(struct cuda_shape *shape, const struct device_config *conf
     shape->dense = any_dense ? a->intermediate / shape->tensor : 0;
     if (a->experts == 0)
         return true;
-    if (p->data > 1)
-        REFUSE("the CUDA device does not exchange expert inputs between attention groups: data = %u", p->data);
-    if (p->expert == 0 || shape->tensor % p->expert != 0)
-        REFUSE("the CUDA device cannot deal experts to %u of %u ranks", p->expert, shape->tensor);
+    if (p->expert == 0 || shape->data * shape->tensor % p->expert != 0)
+        REFUSE("the CUDA device cannot deal experts to %u of %u ranks", p->expert, shape->data * shape->tensor);
     if (a->experts_active == 0 || a->experts_active > a->experts || a->experts_active > KERNEL_TOPK_MAX)
         REFUSE("the CUDA device routes to 1 to %u experts, not %u", KERNEL_TOPK_MAX, a->experts_active);
-    uint32_t slices = shape->tensor / p->expert;
+    uint32_t sets = common_divisor(p->expert, shape->tensor);
+    uint32_t slices = shape->tensor / sets;
     uint32_t set = shape->t / slices;
-    uint32_t each = (a->experts + p->expert - 1u) / p->expert;
+    uint32_t each = (a->experts + sets - 1u) / sets;
     if (a->expert_intermediate % (2 * slices) != 0 || a->shared_experts * a->expert_intermediate % shape->tensor != 0)
         REFUSE("the CUDA device cannot split experts of %u columns over %u ranks", a->expert_intermediate, slices);
     shape->expert = a->expert_intermediate / slices;
@@ -69,9 +80,15 @@ bool cuda_shape_make(struct cuda_shape *shape, const struct device_config *confi
 {
     const struct architecture *a = config->architecture;
     const struct parallelism *p = &config->memory.geometry.parallelism;
-    *shape = (struct cuda_shape){.tensor = p->tensor, .layers = a->layers};
-    if (p->pipeline != 1)
-        REFUSE("the CUDA device has no pipeline stages: %u were asked for", p->pipeline);
+    uint32_t stage = kv_memory_stage(&config->memory, config->rank);
+    *shape = (struct cuda_shape){.ranks = kv_ranks(p),
+                                 .tensor = p->tensor,
+                                 .data = p->data,
+                                 .stages = p->pipeline,
+                                 .stage = stage,
+                                 .layer_first = config->memory.geometry.stage_layer_first[stage],
+                                 .layers = kv_memory_layers(&config->memory, config->rank),
+                                 .last_stage = stage + 1u == p->pipeline};
     if (a->hidden == 0 || a->hidden % 2 != 0 || a->vocab == 0)
         REFUSE("the CUDA device needs an even hidden dimension and a vocabulary");
     if (kv_format_bytes(a->kv_format) == 0)

@@ -29,7 +29,7 @@ struct cuda_staging {
     uint64_t submitted;
     uint64_t done;
     cudaError_t failure;
-    struct cuda_staging_statistics statistics;
+    struct device_reach_statistics statistics;
 };
 
 static cudaError_t staging_resources(struct cuda_staging *s)
@@ -107,17 +107,17 @@ void *cuda_staging_host(const struct cuda_staging *s)
     return s->host;
 }
 
-bool cuda_staging_submit(struct cuda_staging *s, enum cuda_staging_direction direction,
-                         const struct cuda_staging_piece *pieces, uint32_t count)
+bool cuda_staging_submit(struct cuda_staging *s, enum device_reach_direction direction,
+                         const struct device_reach_piece *pieces, uint32_t count)
 {
     CHECK(count > 0 && count <= s->piece_max);
     if (s->submitted - s->done == s->batch_max)
         return false;
     struct batch *batch = &s->batches[s->submitted % s->batch_max];
-    bool to_host = direction == CUDA_STAGING_TO_HOST;
+    bool to_host = direction == DEVICE_REACH_TO_HOST;
     batch->bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const struct cuda_staging_piece *piece = &pieces[i];
+        const struct device_reach_piece *piece = &pieces[i];
         CHECK(piece->host_offset <= s->host_bytes && piece->bytes <= s->host_bytes - piece->host_offset);
         CHECK((piece->host_offset | piece->device_offset | piece->bytes) % 4 == 0);
         batch->pieces[i] = (struct cuda_piece){.source = to_host ? piece->device_offset : piece->host_offset,
@@ -129,7 +129,9 @@ bool cuda_staging_submit(struct cuda_staging *s, enum cuda_staging_direction dir
                              .to = to_host ? s->host_mapped : s->device,
                              .pieces = s->pieces_mapped + (s->submitted % s->batch_max) * s->piece_max};
     s->submitted++;
-    cudaError_t status = cudaEventRecord(batch->start, s->stream);
+    cudaError_t status = cudaSetDevice(s->ordinal); /* the caller's thread may use several */
+    if (status == cudaSuccess)
+        status = cudaEventRecord(batch->start, s->stream);
     if (status == cudaSuccess) {
         cuda_copy(&copy, count, s->stream);
         status = cudaGetLastError();
@@ -158,7 +160,7 @@ uint64_t cuda_staging_done(struct cuda_staging *s)
         s->done++;
         s->statistics.batches++;
         s->statistics.bytes += batch->bytes;
-        s->statistics.copy_ms += (double)ms;
+        s->statistics.copy_ns += (int64_t)((double)ms * 1e6);
     }
     return s->done;
 }
@@ -171,7 +173,7 @@ bool cuda_staging_healthy(const struct cuda_staging *s, char *error, size_t erro
     return false;
 }
 
-struct cuda_staging_statistics cuda_staging_statistics(const struct cuda_staging *s)
+struct device_reach_statistics cuda_staging_statistics(const struct cuda_staging *s)
 {
     return s->statistics;
 }

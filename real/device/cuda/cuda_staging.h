@@ -12,23 +12,13 @@
 #ifndef TANDEM_REAL_DEVICE_CUDA_CUDA_STAGING_H
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_STAGING_H
 
+#include "real/device/device_reach.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct cuda_staging;
-
-/* Offsets in the device region and in the host buffer; multiples of 4, fastest as multiples of 16. */
-struct cuda_staging_piece {
-    uint64_t device_offset;
-    uint64_t host_offset;
-    uint64_t bytes;
-};
-
-enum cuda_staging_direction {
-    CUDA_STAGING_TO_HOST = 1,
-    CUDA_STAGING_TO_DEVICE = 2,
-};
 
 /* `device`: a device address on GPU `ordinal`. `batches`: how many may be under way; `pieces`: of each at most. NULL
  * with a sentence. */
@@ -41,8 +31,8 @@ void *cuda_staging_host(const struct cuda_staging *staging);
 
 /* Starts a batch; false when as many as allowed are under way: poll first. Batches are done in the order of
  * submission. */
-bool cuda_staging_submit(struct cuda_staging *staging, enum cuda_staging_direction direction,
-                         const struct cuda_staging_piece *pieces, uint32_t count);
+bool cuda_staging_submit(struct cuda_staging *staging, enum device_reach_direction direction,
+                         const struct device_reach_piece *pieces, uint32_t count);
 
 /* The number of batches done since the beginning. */
 uint64_t cuda_staging_done(struct cuda_staging *staging);
@@ -50,12 +40,6 @@ uint64_t cuda_staging_done(struct cuda_staging *staging);
 /* False after an error of the device, which is in `error`; then no batch will ever be done. */
 bool cuda_staging_healthy(const struct cuda_staging *staging, char *error, size_t error_size);
 
-/* Of the batches done: their bytes, and the time from start to end of their copies, summed. */
-struct cuda_staging_statistics {
-    uint64_t batches;
-    uint64_t bytes;
-    double copy_ms;
-};
-struct cuda_staging_statistics cuda_staging_statistics(const struct cuda_staging *staging);
+struct device_reach_statistics cuda_staging_statistics(const struct cuda_staging *staging);
 
 #endif

@@ -91,30 +91,65 @@ static bool healthy(const struct device *device)
     return device->failure == cudaSuccess && device->blas_failure == CUBLAS_STATUS_SUCCESS && !device->abandoned;
 }
 
+/* This stage's part of a step, from x in pinned memory to x there, or to the tokens. */
+static bool run_stage(struct device *device, const struct cuda_step *step, uint64_t counter_base)
+{
+    const struct cuda_shape *shape = &device->shape;
+    size_t x_bytes = (size_t)step->rows * device->architecture.hidden * sizeof(float);
+    if (step->rows == 0) {
+        if (device->counter != NULL)
+            atomic_store_explicit(device->config.layer_counter, counter_base + shape->layer_first + shape->layers,
+                                  memory_order_release);
+        return true;
+    }
+    upload(device, step, counter_base);
+    if (shape->stage > 0)
+        cuda_note(device, cudaMemcpyAsync(device->buffers.x, device->stage_x, x_bytes, cudaMemcpyHostToDevice,
+                                          device->stream));
+    run(device, step);
+    keep_tails(device);
+    if (!shape->last_stage)
+        cuda_note(device, cudaMemcpyAsync(device->stage_x, device->buffers.x, x_bytes, cudaMemcpyDeviceToHost,
+                                          device->stream));
+    else if (step->samples > 0)
+        cuda_note(device,
+                  cudaMemcpyAsync(device->sampled_host, device->buffers.sampled,
+                                  step->samples * sizeof *device->sampled_host, cudaMemcpyDeviceToHost,
+                                  device->stream));
+    cuda_note(device, cudaStreamSynchronize(device->stream));
+    /* A sum over ranks that was waited for in vain gave rubbish. */
+    if (device->peers.reduction == CUDA_REDUCE_PEERS && device->config.abandon != NULL &&
+        atomic_load(device->config.abandon))
+        device->abandoned = true;
+    return healthy(device);
+}
+
+static bool run_stages(struct device *device, const struct cuda_step *step, uint64_t counter_base)
+{
+    const struct cuda_shape *shape = &device->shape;
+    if (shape->stages == 1)
+        return run_stage(device, step, counter_base);
+    if (!cuda_stages_count(device, step))
+        return false;
+    for (uint32_t stage = 0; stage < shape->stages; stage++) {
+        if (stage == shape->stage && !run_stage(device, step, counter_base))
+            return false;
+        if (stage + 1 < shape->stages && !cuda_stages_hand_over(device, stage))
+            return false;
+    }
+    return cuda_stages_samples(device);
+}
+
 bool cuda_step_run(struct device *device, uint64_t counter_base, bool prefill_tokens, struct device_token *tokens,
                    uint32_t *token_count)
 {
     *token_count = 0;
-    if (!healthy(device))
+    if (!healthy(device) || !cuda_peers_settle(device))
         return false;
     cuda_note(device, cudaSetDevice(device->ordinal)); /* the caller's thread may be new */
     struct cuda_step step = cuda_batch_build(device, prefill_tokens || device->config.memory.tail_bytes > 0);
-    if (step.rows == 0) {
-        if (device->counter != NULL)
-            atomic_store_explicit(device->config.layer_counter, counter_base + device->architecture.layers,
-                                  memory_order_release);
-        return true;
-    }
-    upload(device, &step, counter_base);
-    run(device, &step);
-    keep_tails(device);
-    if (step.samples > 0)
-        cuda_note(device,
-                  cudaMemcpyAsync(device->sampled_host, device->buffers.sampled,
-                                  step.samples * sizeof *device->sampled_host, cudaMemcpyDeviceToHost, device->stream));
-    cuda_note(device, cudaStreamSynchronize(device->stream));
-    if (!healthy(device))
+    if (!run_stages(device, &step, counter_base))
         return false;
-    *token_count = cuda_batch_done(device, prefill_tokens, tokens);
+    *token_count = step.rows == 0 ? 0 : cuda_batch_done(device, prefill_tokens, tokens);
     return true;
 }

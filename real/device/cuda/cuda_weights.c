@@ -196,14 +196,16 @@ static void fill_all(struct filler *filler)
 {
     struct device *device = filler->device;
     const struct architecture *a = &device->architecture;
-    for (uint32_t l = 0; l < a->layers; l++) {
-        filler->layer = l;
+    for (uint32_t l = 0; l < device->shape.layers; l++) {
+        filler->layer = device->shape.layer_first + l;
         fill_layer(filler, &device->weights.layers[l]);
     }
     filler->layer = 0;
-    device->weights.norm_final = fill_gain(filler, SEEDED_NORM_FINAL, a->hidden);
-    device->weights.lm_head =
-        fill(filler, rows_of(a->tied_embeddings ? SEEDED_EMBEDDING : SEEDED_LM_HEAD, 0, a->vocab, a->hidden));
+    if (device->shape.last_stage) {
+        device->weights.norm_final = fill_gain(filler, SEEDED_NORM_FINAL, a->hidden);
+        device->weights.lm_head =
+            fill(filler, rows_of(a->tied_embeddings ? SEEDED_EMBEDDING : SEEDED_LM_HEAD, 0, a->vocab, a->hidden));
+    }
     uint32_t rotated = a->attention == ATTENTION_MLA ? a->rope_dim : a->head_dim;
     device->weights.rope = take(filler, (uint64_t)device->config.request_tokens_max * rotated * 4);
 }
@@ -225,7 +227,7 @@ static cudaError_t upload_rope(struct device *device)
 bool cuda_weights_make(struct device *device, char *error, size_t error_size)
 {
     struct cuda_weights *weights = &device->weights;
-    weights->layers = calloc(device->architecture.layers, sizeof *weights->layers);
+    weights->layers = calloc(device->shape.layers, sizeof *weights->layers);
     if (weights->layers == NULL) {
         snprintf(error, error_size, "no memory for the table of layers");
         return false;
