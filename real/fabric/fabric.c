@@ -153,14 +153,9 @@ static bool reach_devices(struct fabric *fabric, char *error, size_t error_size)
 static bool open_provider(struct fabric *fabric, char *error, size_t error_size)
 {
     const struct fabric_config *config = &fabric->config;
-    if (config->provider != NULL) {
-        const struct provider *provider = provider_find(config->provider);
-        if (provider == NULL) {
-            snprintf(error, error_size, "fabric: no provider \"%s\"; known: efa, verbs, tcp, net, shm",
-                     config->provider);
-            return false;
-        }
-        return open_nics(fabric, provider, error, error_size);
+    if (config->provider != NULL && strcmp(config->provider, "auto") != 0) {
+        const struct provider *provider = provider_named(config->provider, error, error_size);
+        return provider != NULL && open_nics(fabric, provider, error, error_size);
     }
     bool loopback = config->address == NULL || strncmp(config->address, "127.", 4) == 0;
     for (const struct provider *p = providers; loopback && p->name != NULL; p++)

@@ -57,7 +57,8 @@ struct fabric_landing {
 };
 
 struct fabric_config {
-    const char *provider; /* "shm", "tcp", "net", "verbs", "efa"; NULL: the best that works */
+    const char *provider; /* "shm", "tcp", "net", "verbs", "efa"; NULL or "auto": the best that works: shm on loopback,
+                             else efa, verbs, tcp, net in this order */
     const char *address;  /* to bind to: "127.0.0.1" unless the user says otherwise */
     uint32_t nics; /* rails a peer; more than there are share the hardware. 0: as many as the provider shows, and at
                       least one a rank */

@@ -9,6 +9,7 @@
 #include "real/control/mesh.h"
 #include "real/process/children.h"
 #include "real/fabric/fabric.h"
+#include "real/fabric/provider.h"
 #include "real/process/executor.h"
 #include "real/process/instance.h"
 #include "real/process/launcher.h"
@@ -68,6 +69,11 @@ static bool read_options(const struct arguments *arguments, struct real_options 
     char why[256];
     if (!bind_address(options->bind, options->address, why, sizeof why)) {
         user_error_set(error, NULL, 0, NULL, "--bind: %s", why);
+        return false;
+    }
+    /* Said once here, and not by every instance. */
+    if (!provider_here(options->provider, options->address, why, sizeof why)) {
+        user_error_set(error, NULL, 0, NULL, "--provider: %s", why);
         return false;
     }
     if (executor_device(options->device, why, sizeof why) == NULL) {
