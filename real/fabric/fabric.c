@@ -167,6 +167,18 @@ static bool open_provider(struct fabric *fabric, char *error, size_t error_size)
     return false;
 }
 
+bool fabric_here(const char *name, const char *address, char *error, size_t error_size)
+{
+    struct nic nic;
+    if (name == NULL || strcmp(name, "auto") == 0)
+        return true;
+    const struct provider *provider = provider_named(name, error, error_size);
+    if (provider == NULL || !nic_open(&nic, provider, address, 0, error, error_size))
+        return false;
+    nic_close(&nic);
+    return true;
+}
+
 static bool config_good(const struct fabric_config *config, char *error, size_t error_size)
 {
     CHECK(config->rank_count == kv_ranks(&config->memory.geometry.parallelism));

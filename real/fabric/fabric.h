@@ -77,6 +77,9 @@ struct fabric_config {
     uint32_t tickets_max;  /* writes (of the node) in flight */
 };
 
+/* The provider can be had on this host; NULL and "auto" always. False with a sentence. */
+bool fabric_here(const char *provider, const char *address, char *error, size_t error_size);
+
 /* NULL with a sentence in `error` when no provider works. Starts no thread. */
 struct fabric *fabric_make(const struct fabric_config *config, char *error, size_t error_size);
 void fabric_free(struct fabric *fabric);

@@ -211,18 +211,6 @@ const struct provider *provider_named(const char *name, char *error, size_t erro
     return provider;
 }
 
-bool provider_here(const char *name, const char *address, char *error, size_t error_size)
-{
-    struct nic nic;
-    if (name == NULL || strcmp(name, "auto") == 0)
-        return true;
-    const struct provider *provider = provider_named(name, error, error_size);
-    if (provider == NULL || !nic_open(&nic, provider, address, 0, error, error_size))
-        return false;
-    nic_close(&nic);
-    return true;
-}
-
 void nic_close(struct nic *nic)
 {
     if (nic->domain != NULL)

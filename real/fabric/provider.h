@@ -37,9 +37,6 @@ const struct provider *provider_find(const char *name);
 /* The same, with a sentence that names those there are. */
 const struct provider *provider_named(const char *name, char *error, size_t error_size);
 
-/* It can be had on this host; NULL and "auto" always. False with a sentence. */
-bool provider_here(const char *name, const char *address, char *error, size_t error_size);
-
 /* "tcp, net, shm": those that this machine has; "none". */
 #define PROVIDERS_TEXT_BYTES 64
 void providers_present(char *text, size_t size);

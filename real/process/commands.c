@@ -9,7 +9,6 @@
 #include "real/control/mesh.h"
 #include "real/process/children.h"
 #include "real/fabric/fabric.h"
-#include "real/fabric/provider.h"
 #include "real/process/executor.h"
 #include "real/process/instance.h"
 #include "real/process/launcher.h"
@@ -66,13 +65,13 @@ static bool read_options(const struct arguments *arguments, struct real_options 
         .tokens = argument_text(arguments, "tokens"),
         .limit_ns = limit_s * NS_PER_S,
     };
-    char why[256];
+    char why[512];
     if (!bind_address(options->bind, options->address, why, sizeof why)) {
         user_error_set(error, NULL, 0, NULL, "--bind: %s", why);
         return false;
     }
     /* Said once here, and not by every instance. */
-    if (!provider_here(options->provider, options->address, why, sizeof why)) {
+    if (!fabric_here(options->provider, options->address, why, sizeof why)) {
         user_error_set(error, NULL, 0, NULL, "--provider: %s", why);
         return false;
     }
