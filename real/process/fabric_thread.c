@@ -3,6 +3,7 @@
 #include "real/process/fabric_thread.h"
 
 #include "base/check.h"
+#include "real/fabric/rest.h"
 #include "real/ring.h"
 
 #include <pthread.h>
@@ -10,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,15 +19,6 @@
 #define COMMANDS 4096u
 #define REPORTS FABRIC_REPORTS_MAX
 #define EVENTS_AT_ONCE 64u
-
-/* An idle thread first polls on, since on a busy fabric the next completion is near, then naps: remote writes land only
- * while their target polls, so a nap is a price on the latency of the first write after a pause. It never yields:
- * whoever yields a core that others want waits for a turn of milliseconds, and whoever wakes from a nap is let in at
- * once. */
-#define SPINS 256u
-#define NAP_NS 20000L
-#define NAPS 500u /* 10 ms without anything */
-#define LONG_NAP_NS 100000L
 
 enum command_kind {
     COMMAND_WRITE = 1,
@@ -160,19 +151,11 @@ static bool carry_out_commands(struct fabric_thread *thread, bool *busy)
     return awaited;
 }
 
-static void rest(uint32_t idle)
-{
-    if (idle <= SPINS)
-        return;
-    struct timespec nap = {.tv_nsec = idle < SPINS + NAPS ? NAP_NS : LONG_NAP_NS};
-    nanosleep(&nap, NULL);
-}
-
 static void *run(void *self)
 {
     struct fabric_thread *thread = self;
     uint32_t idle = 0;
-    prctl(PR_SET_TIMERSLACK, 1); /* else a nap is 50 us longer than it says */
+    fabric_rest_make();
     while (!atomic_load_explicit(&thread->quit, memory_order_acquire)) {
         struct fabric_event events[EVENTS_AT_ONCE];
         bool busy = false;
@@ -191,7 +174,7 @@ static void *run(void *self)
         atomic_store_explicit(&thread->quiet, fabric_quiet(thread->fabric) ? done : UINT64_MAX, memory_order_release);
         idle = busy || count > 0 || !still ? 0 : idle + (idle < UINT32_MAX);
         if (idle > 0)
-            rest(idle);
+            fabric_rest(idle);
     }
     fabric_free(thread->fabric);
     return NULL;
