@@ -62,7 +62,7 @@ static void on_frame(void *self, uint32_t node, const struct frame *frame)
 {
     struct station *station = self;
     if (frame->kind == FRAME_MESSAGE)
-        real_runtime_frame(station->real, node, frame);
+        (void)real_runtime_frame(station->real, node, frame);
 }
 
 static void on_down(void *self, uint32_t node, const char *why)
