@@ -19,7 +19,7 @@ job() {
     shift
     got=0
     TMPDIR="$here" timeout 120 mpirun "${flags[@]}" -n "$count" "$TANDEM" run "$root/scenarios/real-mla-dp.lua" \
-        --backend real --provider tcp --db "$here/job.db" "$@" > "$here/out" 2> "$here/err" || got=$?
+        --backend real --provider tcp --heartbeats 100 --db "$here/job.db" "$@" > "$here/out" 2> "$here/err" || got=$?
 }
 
 # One process is no job: it starts its instances itself.
