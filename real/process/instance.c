@@ -270,8 +270,8 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
     struct place *places = allocate(ranks, sizeof *places);
     executors_places(instance->executors, places);
     for (uint32_t r = 0; r < ranks; r++)
-        regions[r] =
-            (struct fabric_rank){.memory = executors_memory(instance->executors, r), .bytes = kv_memory_bytes(&instance->memory, r)};
+        regions[r] = (struct fabric_rank){.memory = executors_memory(instance->executors, r),
+                                          .bytes = kv_memory_bytes(&instance->memory, r)};
     struct fabric_config config = {
         .provider = options->provider,
         .address = options->address,
