@@ -167,4 +167,7 @@ struct fabric_counters fabric_counters(const struct fabric *fabric);
 /* Nothing is in flight and nothing is waiting for a layer. */
 bool fabric_quiet(const struct fabric *fabric);
 
+/* Immediates are expected that have not all arrived: peers may write here at any moment. */
+bool fabric_awaits(const struct fabric *fabric);
+
 #endif

@@ -3,7 +3,11 @@
 #include "real/process/fabric_thread.h"
 
 #include "base/check.h"
+<<<<<<< HEAD
 #include "real/fabric/rest.h"
+=======
+#include "real/process/shared_memory.h"
+>>>>>>> main
 #include "real/ring.h"
 
 #include <pthread.h>
@@ -20,6 +24,23 @@
 #define REPORTS FABRIC_REPORTS_MAX
 #define EVENTS_AT_ONCE 64u
 
+<<<<<<< HEAD
+=======
+/* An idle thread first polls on, since on a busy fabric the next completion is near, then naps: remote writes land only
+ * while their target polls, so a nap is a price on the latency of the first write after a pause. It never yields:
+ * whoever yields a core that others want waits for a turn of milliseconds, and whoever wakes from a nap is let in at
+ * once. */
+#define SPINS 256u
+#define NAP_NS 20000L
+#define NAPS 500u /* 10 ms without anything */
+#define LONG_NAP_NS 100000L
+
+/* When nothing is in flight and nobody was told to write here, nothing can come but what a provider says to itself, and
+ * the thread leaves the processor to those that compute; a command wakes it. */
+#define CALM_NAPS 50u
+#define CALM_NAP_NS 2000000L
+
+>>>>>>> main
 enum command_kind {
     COMMAND_WRITE = 1,
     COMMAND_WRITE_STOP = 2,
@@ -54,6 +75,7 @@ struct fabric_thread {
     struct ring *commands;
     struct ring *reports;
     int fd;
+    _Atomic uint32_t bell;  /* raised with each command: the thread naps on it */
     uint64_t given;         /* the loop's count of commands */
     _Atomic uint64_t done;  /* carried out */
     _Atomic uint64_t quiet; /* commands after which the engine was quiet; UINT64_MAX: it is not */
@@ -151,6 +173,18 @@ static bool carry_out_commands(struct fabric_thread *thread, bool *busy)
     return awaited;
 }
 
+<<<<<<< HEAD
+=======
+/* `heard`: the bell before commands were looked for, so that none is slept over. */
+static void rest(struct fabric_thread *thread, uint32_t idle, uint32_t heard)
+{
+    if (idle <= SPINS)
+        return;
+    bool calm = idle >= SPINS + CALM_NAPS && fabric_quiet(thread->fabric) && !fabric_awaits(thread->fabric);
+    word_wait(&thread->bell, heard, calm ? CALM_NAP_NS : idle < SPINS + NAPS ? NAP_NS : LONG_NAP_NS);
+}
+
+>>>>>>> main
 static void *run(void *self)
 {
     struct fabric_thread *thread = self;
@@ -160,6 +194,7 @@ static void *run(void *self)
         struct fabric_event events[EVENTS_AT_ONCE];
         bool busy = false;
         bool still = true;
+        uint32_t heard = atomic_load_explicit(&thread->bell, memory_order_acquire);
         bool wake = carry_out_commands(thread, &busy);
         /* A loop that does not take its reports gets no more; posting goes on as soon as it does. */
         uint32_t count = 0;
@@ -174,7 +209,11 @@ static void *run(void *self)
         atomic_store_explicit(&thread->quiet, fabric_quiet(thread->fabric) ? done : UINT64_MAX, memory_order_release);
         idle = busy || count > 0 || !still ? 0 : idle + (idle < UINT32_MAX);
         if (idle > 0)
+<<<<<<< HEAD
             fabric_rest(idle);
+=======
+            rest(thread, idle, heard);
+>>>>>>> main
     }
     fabric_free(thread->fabric);
     return NULL;
@@ -203,6 +242,7 @@ bool fabric_thread_stop(struct fabric_thread *thread)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += FABRIC_THREAD_PATIENCE_NS / 1000000000;
     atomic_store_explicit(&thread->quit, true, memory_order_release);
+    word_wake(&thread->bell);
     if (pthread_timedjoin_np(thread->thread, NULL, &until) != 0)
         return false;
     struct fabric_command command;
@@ -223,6 +263,8 @@ static uint64_t give(struct fabric_thread *thread, const struct fabric_command *
 {
     while (!ring_push(thread->commands, command))
         sched_yield();
+    atomic_fetch_add_explicit(&thread->bell, 1, memory_order_release);
+    word_wake(&thread->bell);
     return ++thread->given;
 }
 
