@@ -60,8 +60,8 @@ static void on_up(void *self, uint32_t node, const struct hello *hello)
 static void on_frame(void *self, uint32_t node, const struct frame *frame)
 {
     struct station *station = self;
-    if (frame->kind == FRAME_MESSAGE)
-        (void)real_runtime_frame(station->real, node, frame);
+    if (frame->kind == FRAME_MESSAGE && !real_runtime_frame(station->real, node, frame))
+        station->lost = true;
 }
 
 static void on_down(void *self, uint32_t node, const char *why)
