@@ -155,7 +155,8 @@ static void what_is_wrong_is_said_before_anything_is_measured(void **state)
         {"--out " GQA, GQA ": is there and no profile of tandem calibrate; --force overwrites it\n"},
         {"nothing.lua", "nothing.lua: cannot be read: No such file or directory\n"},
         {"--provder shm", "tandem calibrate has no option --provder; nearest: --provider\n"},
-        {"--provider carrier-pigeon", "fabric: no provider \"carrier-pigeon\"; known: efa, verbs, tcp, net, shm\n"},
+        {"--provider carrier-pigeon",
+         "fabric: no provider \"carrier-pigeon\"; known: efa, verbs, tcp, net, shm, auto; present here: "},
     };
     char folder[] = "/tmp/tandem-calibrate-XXXXXX";
     assert_non_null(mkdtemp(folder));
@@ -164,7 +165,7 @@ static void what_is_wrong_is_said_before_anything_is_measured(void **state)
         char *out;
         char *err;
         int status = run_line(cases[k].line, &out, &err);
-        assert_string_equal(err, cases[k].err);
+        assert_int_equal(strncmp(err, cases[k].err, strlen(cases[k].err)), 0);
         assert_string_equal(out, "");
         assert_int_equal(status, EXIT_USER);
         free(out);
