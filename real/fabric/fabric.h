@@ -154,6 +154,9 @@ struct fabric_counters {
 
 struct fabric_counters fabric_counters(const struct fabric *fabric);
 
+/* Copies between devices and pinned memory, of all ranks. */
+struct device_reach_statistics fabric_staging(const struct fabric *fabric);
+
 /* Nothing is in flight and nothing is waiting for a layer. */
 bool fabric_quiet(const struct fabric *fabric);
 

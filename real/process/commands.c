@@ -76,6 +76,28 @@ static bool read_options(const struct arguments *arguments, struct real_options 
     return true;
 }
 
+/* The devices that the user asked for are there. */
+static bool devices_there(const struct real_options *options, struct user_error *error)
+{
+    char why[256] = "";
+    const struct device_ops *ops = executor_device(options->device, why, sizeof why);
+    if (ops != NULL && ops->count != NULL && ops->count(why, sizeof why) == 0)
+        user_error_set(error, NULL, 0, NULL, "--device: %s: %s", options->device, why);
+    return !error->set;
+}
+
+/* One line where devices are shared. */
+static void tell_sharing(const struct real_options *options, const struct real_world *world, FILE *err)
+{
+    char why[256];
+    const struct device_ops *ops = executor_device(options->device, why, sizeof why);
+    uint32_t ranks = real_world_ranks_before(world, world->deployment->node_count);
+    uint32_t count = ops->count == NULL ? 0 : ops->count(why, sizeof why);
+    if (count > 0 && count < ranks)
+        fprintf(err, "%" PRIu32 " ranks on %" PRIu32 " %s device%s: several share one\n", ranks, count, ops->name,
+                count == 1 ? "" : "s");
+}
+
 /* ---- One stored run ---------------------------------------------------------------------------------------------- */
 
 struct stream {
@@ -250,6 +272,8 @@ static int run_variant(struct sweep *sweep, const struct scenario *scenario, con
                            "the front and %" PRIu32 " instances want %" PRIu32 " processes of the job, not %" PRIu32,
                            world.deployment->node_count - 1, world.deployment->node_count, sweep->wire.size);
         } else {
+            if (!sweep->wire.joined)
+                tell_sharing(&sweep->options, &world, sweep->command->err);
             exit = run_one(&(struct one_run){.command = sweep->command,
                                              .store = sweep->store,
                                              .world = &world,
@@ -290,6 +314,16 @@ static int run_all(struct sweep *sweep, const struct scenario *scenario, const s
     return worst;
 }
 
+/* Ranks of the instances on this machine that come before this process's. */
+static uint32_t ranks_here_before(const struct real_world *world, const struct pmix_wire *wire)
+{
+    uint32_t ranks = 0;
+    for (uint32_t i = 1; i < wire->rank; i++)
+        if (pmix_wire_near(wire, i))
+            ranks += world->deployment->instances[i].ranks;
+    return ranks;
+}
+
 /* A process of somebody else's job, and not its first: an instance. */
 static int run_as_instance(struct sweep *sweep, const char *path, const struct scenario_sets *sets,
                            struct user_error *error)
@@ -302,6 +336,7 @@ static int run_as_instance(struct sweep *sweep, const char *path, const struct s
     if (good && sweep->wire.size != world.deployment->node_count) {
         good = false; /* the launcher says so to the user */
     } else if (good) {
+        start.device_first = ranks_here_before(&world, &sweep->wire);
         good = pmix_wire_receive(&sweep->wire, start.front_address, &start.front_port, start.token, why, sizeof why) &&
                instance_run(&start, why, sizeof why);
         if (!good)
@@ -332,7 +367,8 @@ int run_real(const struct command_context *command, const struct arguments *argu
         user_error_set(error, NULL, 0, NULL, "%s", why);
     else if (sweep.wire.joined && sweep.wire.rank > 0)
         exit = run_as_instance(&sweep, operand(arguments, 0), &sets, error);
-    else if ((scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error)) != NULL) {
+    else if ((sweep.wire.joined || devices_there(&sweep.options, error)) &&
+             (scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error)) != NULL) {
         sweep.store = results_open(database_path(arguments), RESULTS_WRITE, error);
         if (sweep.store != NULL) {
             exit = run_all(&sweep, scenario, &sets, error);
@@ -392,6 +428,7 @@ static int run_instance(const struct command_context *command, const struct argu
                         error)) {
         char why[512] = "";
         start.node = (uint32_t)node;
+        start.device_first = real_world_ranks_before(&world, start.node);
         if (start.node >= world.deployment->node_count || !read_front(argument_text(arguments, "front"), &start))
             user_error_set(error, NULL, 0, NULL, "an instance is started by `tandem run --backend real`");
         else if (!(good = instance_run(&start, why, sizeof why)))

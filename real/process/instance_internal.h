@@ -17,6 +17,7 @@ struct instance {
     const struct node_config *config;
     struct kv_memory memory;
     struct executors *executors;
+    struct fabric_rank *regions; /* of the ranks, for the engine and the verifier */
     struct fabric_thread *fabric;
     struct mesh *mesh;
     struct real_runtime *real;
