@@ -5,5 +5,7 @@
 #include "host/command.h"
 
 extern const struct command command_bench_fabric;
+extern const struct command command_calibrate;
+extern const struct command command_replay_events;
 
 #endif

@@ -315,12 +315,23 @@ static bool mixed_message(struct instance *instance, uint32_t source, const stru
     }
 }
 
+/* Meant for a predecessor, or a request that came before: served again after its end, it would be a ghost that nobody
+ * waits for. */
+static bool is_late(struct node *node, uint32_t source, const struct message *m)
+{
+    if (m->kind != MESSAGE_HELLO && m->peer_incarnation != node->instance.incarnation)
+        return true;
+    bool request = m->kind == MESSAGE_REQUEST && source == node->config->front;
+    return request && (node->config->role == ROLE_DECODE || node->config->role == ROLE_MIXED) &&
+           !instance_received(&node->instance, m->number);
+}
+
 static void message(struct node *node, const struct event *event)
 {
     struct message m;
     bool understood = false;
     if (wire_decode(event->data, (size_t)event->count, &m)) {
-        if (m.kind != MESSAGE_HELLO && m.peer_incarnation != node->instance.incarnation) {
+        if (is_late(node, event->id, &m)) {
             node->late++;
             rt_trace(node->rt, TRACE_LATE, m.request, m.epoch, m.kind);
             return;
@@ -422,6 +433,19 @@ void node_handle(struct node *node, const struct event *event)
     }
     if (node->config->role != ROLE_FRONT)
         launch(node);
+}
+
+bool node_serves(const struct node *node, uint32_t request)
+{
+    const struct instance *instance = &node->instance;
+    if (node->config->role == ROLE_FRONT)
+        return index_map_get(&node->front.by_id, request) != INDEX_NONE;
+    if (node->config->role != ROLE_PREFILL)
+        return index_map_get(&instance->by_key, request) != INDEX_NONE;
+    for (uint32_t slot = 0; slot < node->config->requests_max; slot++)
+        if (instance->sequences[slot].state != SEQUENCE_FREE && instance->sequences[slot].request == request)
+            return true;
+    return false;
 }
 
 struct node_stats node_stats(const struct node *node)

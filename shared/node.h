@@ -149,6 +149,9 @@ struct node_stats {
     uint64_t messages_malformed; /* dropped: they do not parse, or make no sense here */
 };
 
+/* Whether the request lives here: at the front until its end is known, elsewhere while its sequence does. */
+bool node_serves(const struct node *node, uint32_t request);
+
 struct node_stats node_stats(const struct node *node);
 
 /* Where the bytes of a hand-off in progress land here: for runtimes that must move them on when its count is reached,

@@ -16,6 +16,7 @@
 
 static const struct option plan_options[] = {
     {"set", "PATH=VALUE", "change a value of every scenario", OPTION_LIST},
+    HARDWARE_OPTION,
     {"db", "FILE", "the results database (tandem.db)", OPTION_TEXT},
     {"threads", "N", "simulate on so many threads (one a processor)", OPTION_INTEGER},
     {"exhaustive", NULL, "search also the candidates that bounds or a first seed rule out", OPTION_FLAG},

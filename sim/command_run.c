@@ -40,7 +40,7 @@ static void run_variant(void *context, uint32_t index)
 {
     struct sweep *sweep = context;
     struct variant *variant = &sweep->variants[index];
-    struct results_param params[SETS_MAX + SCENARIO_VARY_MAX];
+    struct results_param params[RUN_PARAMS_MAX];
     uint32_t param_count = run_params(sweep->sets->sets, sweep->sets->count, params);
     for (size_t k = 0; k < variant->override_count; k++)
         params[param_count++] = (struct results_param){variant->overrides[k].path, variant->overrides[k].value};
@@ -175,4 +175,39 @@ int run_simulated(const struct command_context *command, const struct arguments 
         scenario_free(scenario);
     scenario_sets_free(&sets);
     return exit;
+}
+
+int replay_simulated(const struct replay *replay, const struct command_context *command,
+                     const struct arguments *arguments, int64_t *run, struct user_error *error)
+{
+    (void)command;
+    (void)arguments;
+    struct results_param params[RUN_PARAMS_MAX];
+    char replayed[24];
+    uint32_t param_count = run_params(replay->sets, replay->set_count, params);
+    param_count += run_replay_param(replay->run, replayed, &params[param_count]);
+    struct scenario *scenario = scenario_load(replay->path, replay->sets, replay->set_count, error);
+    struct trace_file *recorded = scenario == NULL ? NULL : scenario_trace(scenario, error);
+    enum run_status status = RUN_REFUSED;
+    if (!error->set) {
+        struct deployment_choice choice = deployment_default(scenario);
+        struct stored_run what = {
+            .store = replay->store,
+            .scenario = scenario,
+            .choice = &choice,
+            .recorded = recorded,
+            .arrivals = &replay->arrivals,
+            .replay_of = replay->run,
+            .seed = replay->seed,
+            .kind = RESULTS_RUN,
+            .record = replay->record,
+            .params = params,
+            .param_count = param_count,
+        };
+        status = stored_run(&what, run, NULL, error);
+    }
+    trace_file_free(recorded);
+    if (scenario != NULL)
+        scenario_free(scenario);
+    return status_exit(status);
 }

@@ -16,6 +16,7 @@
 
 static const struct option explain_options[] = {
     {"set", "PATH=VALUE", "change a value of the scenario", OPTION_LIST},
+    HARDWARE_OPTION,
     {"transfer", "TOKENS", "instead: the transfer plan of a prompt of so many tokens", OPTION_INTEGER},
     {"format", "text|json", "of the answer", OPTION_CHOICE},
     {NULL, NULL, NULL, OPTION_FLAG},

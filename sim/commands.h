@@ -11,6 +11,8 @@ extern const struct command command_bench;
 
 /* The simulator as a backend of `tandem run`, and the options that it alone takes. */
 int run_simulated(const struct command_context *command, const struct arguments *arguments, struct user_error *error);
+int replay_simulated(const struct replay *replay, const struct command_context *command,
+                     const struct arguments *arguments, int64_t *run, struct user_error *error);
 extern const char *const run_simulated_alone[];
 
 #endif

@@ -77,6 +77,8 @@ struct rerun {
     struct results_origin origin;
     struct scenario *scenario;
     struct trace_file *recorded;
+    struct results_requests requests; /* of the run that it repeats, if it does */
+    struct workload_arrivals arrivals;
 };
 
 struct stamped {
@@ -140,7 +142,11 @@ static bool on_row(void *self, const struct request_row *row, bool met_all_targe
 /* Simulates the run again. A run that is heard to its end has to come out as it is stored. */
 static bool listen_to(const struct rerun *rerun, struct listening *l, struct user_error *error)
 {
-    struct run_options options = {.recorded = rerun->recorded, .self = l, .trace = on_trace, .row = on_row};
+    struct run_options options = {.recorded = rerun->recorded,
+                                  .arrivals = rerun->origin.replay_of != 0 ? &rerun->arrivals : NULL,
+                                  .self = l,
+                                  .trace = on_trace,
+                                  .row = on_row};
     struct deployment_choice choice = deployment_default(rerun->scenario);
     struct run_result result;
     sim_run(rerun->scenario, &choice, rerun->report.seed, &options, &result);
@@ -158,7 +164,7 @@ static bool listen_to(const struct rerun *rerun, struct listening *l, struct use
 }
 
 /* False where the run cannot be had again; `why` says so. */
-static bool rerun_load(struct rerun *rerun, char *why, size_t size)
+static bool rerun_load(struct rerun *rerun, struct results *store, char *why, size_t size)
 {
     struct scenario_override overrides[RESULTS_ORIGIN_PARAMS_MAX];
     struct user_error error = {.set = false};
@@ -173,10 +179,13 @@ static bool rerun_load(struct rerun *rerun, char *why, size_t size)
         for (uint32_t p = 0; p < rerun->origin.param_count; p++)
             overrides[p] = (struct scenario_override){rerun->origin.params[p].path, rerun->origin.params[p].value};
         rerun->scenario = scenario_load(rerun->origin.path, overrides, rerun->origin.param_count, &error);
-        if (rerun->scenario != NULL && strcmp(rerun->scenario->identity, rerun->report.identity) == 0)
-            rerun->recorded = scenario_trace(rerun->scenario, &error);
-        else if (rerun->scenario != NULL)
+        if (rerun->scenario != NULL && strcmp(rerun->scenario->identity, rerun->report.identity) != 0)
             snprintf(why, size, "%s has changed since run %" PRId64, rerun->origin.path, rerun->run);
+        else if (rerun->scenario != NULL)
+            rerun->recorded = scenario_trace(rerun->scenario, &error);
+        if (!error.set && rerun->origin.replay_of != 0 &&
+            results_requests_read(store, rerun->origin.replay_of, &rerun->requests, &error))
+            rerun->arrivals = (struct workload_arrivals){rerun->requests.count, rerun->requests.arrived_ns};
         if (error.set)
             snprintf(why, size, "run %" PRId64 " cannot be loaded again: %s", rerun->run, error.text);
     }
@@ -189,6 +198,7 @@ static void rerun_free(struct rerun *rerun)
         scenario_free(rerun->scenario);
     trace_file_free(rerun->recorded);
     results_origin_free(&rerun->origin);
+    results_requests_free(&rerun->requests);
     run_report_free(&rerun->report);
 }
 
@@ -274,8 +284,8 @@ bool sim_divergence(struct results *store, int64_t run_a, int64_t run_b, struct 
     for (uint32_t i = 0; i < 2 && good; i++)
         good = results_run_read(store, reruns[i].run, &reruns[i].report, error) &&
                results_origin_read(store, reruns[i].run, &reruns[i].origin, error);
-    if (good && rerun_load(&reruns[0], divergence->unknown, sizeof divergence->unknown) &&
-        rerun_load(&reruns[1], divergence->unknown, sizeof divergence->unknown))
+    if (good && rerun_load(&reruns[0], store, divergence->unknown, sizeof divergence->unknown) &&
+        rerun_load(&reruns[1], store, divergence->unknown, sizeof divergence->unknown))
         good = find(reruns, divergence, error);
     rerun_free(&reruns[0]);
     rerun_free(&reruns[1]);

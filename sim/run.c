@@ -3,7 +3,6 @@
 
 #include "base/arith.h"
 #include "host/recorder.h"
-#include "host/workload.h"
 #include "sim/checkers.h"
 
 #include <inttypes.h>
@@ -61,7 +60,7 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
         char why[1024] = "";
         models->pool[p] = device_model_make(&scenario->model, pool->shardings[choice->pool[p].sharding],
                                             &pool->hardware, why, sizeof why);
-        if (models->pool[p] == NULL) {
+        if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, why, sizeof why)) {
             snprintf(error, error_size, "pool %s: %s", pool->name, why);
             run_models_free(models);
             return false;
@@ -137,7 +136,7 @@ static void on_row(void *self, const struct request_row *row, bool met)
         run->seen_enough = true;
         sim_stop(run->sim);
     }
-    if (run->load->arrivals == ARRIVAL_CLOSED) {
+    if (run->load->arrivals == ARRIVAL_CLOSED && run->options->arrivals == NULL) {
         run->answering++;
         sim_call_at(run->sim, sim_now_ns(run->sim), (struct sim_call){.run = answer, .self = run});
     }
@@ -311,7 +310,8 @@ static bool set_up(struct run *run, const struct deployment_choice *choice, uint
         run->models = run->options->models;
     }
     struct user_error user_error = {0};
-    run->workload = workload_create(run->load, seed, run->options->recorded, &user_error);
+    run->workload =
+        workload_create_again(run->load, seed, run->options->recorded, run->options->arrivals, &user_error);
     if (run->workload == NULL)
         return refuse(run, user_error.text);
     run->sim = make_sim(run, seed);

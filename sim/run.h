@@ -9,6 +9,7 @@
 #include "host/run_record.h"
 #include "host/scenario.h"
 #include "host/trace_reader.h"
+#include "host/workload.h"
 #include "sim/cost/device_model.h"
 #include "sim/sim.h"
 
@@ -43,12 +44,13 @@ struct run_fault {
 };
 
 struct run_options {
-    const struct load *load;           /* in place of the scenario's; NULL: the scenario's own */
-    const struct trace_file *recorded; /* of a trace load, else NULL; must outlive the run */
-    const struct run_models *models;   /* NULL: made for this run alone */
-    uint64_t shuffle_seed;             /* perturbs the order of equal times; 0: none */
-    bool plain;                        /* one step a launch, an event per layer: the slow form that must agree */
-    uint32_t check_every;              /* invariants after every so many events of a node; 0: none but at the end */
+    const struct load *load;                  /* in place of the scenario's; NULL: the scenario's own */
+    const struct trace_file *recorded;        /* of a trace load, else NULL; must outlive the run */
+    const struct workload_arrivals *arrivals; /* of a run that is played again; NULL: the load draws them */
+    const struct run_models *models;          /* NULL: made for this run alone */
+    uint64_t shuffle_seed;                    /* perturbs the order of equal times; 0: none */
+    bool plain;                               /* one step a launch, an event per layer: the slow form that must agree */
+    uint32_t check_every; /* invariants after every so many events of a node; 0: none but at the end */
 
     const struct run_fault *faults; /* in any order; must outlive the run */
     uint32_t fault_count;

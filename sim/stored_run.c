@@ -120,6 +120,7 @@ static int64_t begin(const struct stored_run *what, struct user_error *error)
                 .params = what->params,
                 .param_count = what->param_count},
         .kind = what->kind,
+        .replay_of = what->replay_of,
         .record = what->record,
         .has_targets = what->scenario->targets.count > 0,
         .compiler = build_compiler,
@@ -153,6 +154,7 @@ enum run_status stored_run(const struct stored_run *what, int64_t *run, struct r
     struct run_options options = {
         .load = what->load,
         .recorded = what->recorded,
+        .arrivals = what->arrivals,
         .self = &stream,
         .row = on_row,
         .steps = (what->record & RECORD_STEPS) != 0 ? on_steps : NULL,

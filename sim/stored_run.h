@@ -13,8 +13,10 @@ struct stored_run {
     struct results *store;
     const struct scenario *scenario; /* its identity is the run's */
     const struct deployment_choice *choice;
-    const struct load *load;           /* NULL: the scenario's own */
-    const struct trace_file *recorded; /* of a trace load */
+    const struct load *load;                  /* NULL: the scenario's own */
+    const struct trace_file *recorded;        /* of a trace load */
+    const struct workload_arrivals *arrivals; /* of a run that is played again; NULL: the load's own */
+    int64_t replay_of;                        /* that run; 0: none */
     uint64_t seed;
     enum results_kind kind;
     uint32_t record; /* enum results_record */

@@ -130,7 +130,7 @@ void hello_write(struct frame_writer *writer, const struct hello *hello)
     write_u32(writer, hello->node);
     write_u16(writer, hello->port);
     write_bytes(writer, hello->address, sizeof hello->address);
-    write_bytes(writer, hello->boot, sizeof hello->boot);
+    write_bytes(writer, hello->clock, sizeof hello->clock);
 }
 
 bool hello_read(const struct frame *frame, struct hello *hello)
@@ -143,7 +143,7 @@ bool hello_read(const struct frame *frame, struct hello *hello)
     hello->node = read_u32(&reader);
     hello->port = read_u16(&reader);
     read_text(&reader, hello->address, sizeof hello->address);
-    read_text(&reader, hello->boot, sizeof hello->boot);
+    read_text(&reader, hello->clock, sizeof hello->clock);
     return read_end(&reader);
 }
 

@@ -38,7 +38,8 @@ enum frame_kind {
     FRAME_TRANSFER = 18,     /* a transfer's row */
     FRAME_DIGESTS = 19,      /* sender to receiver: digests of the pieces it wrote */
     FRAME_TROUBLE = 20,      /* instance to front: a sentence about why it ends */
-    FRAME_KIND_END = 21,
+    FRAME_ANSWERS = 21,      /* of the nodes: how many tokens, tokens, rt_send() with what its reader needs to go on */
+    FRAME_KIND_END = 22,
 };
 
 struct frame {
@@ -97,9 +98,10 @@ static inline bool read_end(const struct frame_reader *reader)
 
 /* ---- Bodies ------------------------------------------------------------------------------------------------------ */
 
-#define CONTROL_PROTOCOL 1
+#define CONTROL_PROTOCOL 2
 #define CONTROL_TOKEN_BYTES 16
 #define CONTROL_ADDRESS_BYTES 64
+#define CONTROL_CLOCK_BYTES 64
 
 struct hello {
     uint32_t protocol;
@@ -109,7 +111,7 @@ struct hello {
     uint32_t node;
     uint16_t port; /* where the sender listens */
     char address[CONTROL_ADDRESS_BYTES];
-    char boot[37]; /* identity of the running kernel: equal on both sides means one clock */
+    char clock[CONTROL_CLOCK_BYTES]; /* its identity: equal on both sides means one clock */
 };
 
 void hello_write(struct frame_writer *writer, const struct hello *hello);

@@ -64,7 +64,8 @@ void mesh_drop(struct mesh *mesh, uint32_t node);
 /* Bytes queued and not yet taken by the sockets, of all peers. */
 size_t mesh_pending(const struct mesh *mesh);
 
-/* 37 bytes: the kernel's boot id, or an empty text. */
-void control_boot_identity(char *text);
+/* Names the clock of this process (CLOCK_MONOTONIC): the kernel's boot and the time namespace. Equal names, one clock.
+ * Empty where the kernel does not tell. `text` has CONTROL_CLOCK_BYTES. */
+void control_clock_identity(char *text);
 
 #endif

@@ -10,6 +10,13 @@ uint32_t device_prompt_token(uint64_t token_seed, uint32_t position, uint32_t vo
     return seeded_prompt_token(token_seed, position, vocab);
 }
 
+uint32_t device_prompt_token_at(const struct device_prompt *prompt, uint32_t position, uint32_t vocab)
+{
+    if (prompt->block_tokens > 0 && position / prompt->block_tokens < prompt->block_count)
+        return device_prompt_token(prompt->blocks[position / prompt->block_tokens], position, vocab);
+    return device_prompt_token(prompt->seed, position, vocab);
+}
+
 uint64_t device_digest(const void *bytes, size_t count)
 {
     const uint8_t *at = bytes;

@@ -2,8 +2,9 @@
  * on the CPU; the CUDA device (real/device/cuda) is the same on a GPU. An executor process owns one device.
  *
  * Weights derive from a seed, so that every rank of every instance has its share of the same model without a file.
- * Tokens of prompts derive from the request's token seed (device_prompt_token). Sampling is greedy; equal logits go to
- * the lowest id.
+ * Tokens of prompts derive from the request's token seed (device_prompt_token), those that lie in prefix blocks from
+ * the block (device_prompt_token_at): a device knows the seed alone and is given the others. Sampling is greedy; equal
+ * logits go to the lowest id.
  *
  * On the host device every reduction has a fixed order, whatever the batch, the chunking, the paging and the sharding:
  * the tokens of a run are a function of (weights, prompt) alone, bit for bit.
@@ -69,8 +70,8 @@ struct device_ops {
     void (*free)(struct device *device);
     /* Applies the changes of a launch, in order: those of all groups, on every rank. */
     void (*change)(struct device *device, const struct step_change *changes, uint32_t count);
-    /* Tokens at positions [first, first + count) of a live sequence that were produced elsewhere: on the instance that
-     * had the request before a preemption or a loss. Given after the change that names the sequence and before the
+    /* Tokens at positions [first, first + count) of a live sequence that its seed does not give: produced before, here
+     * or on another instance, or those of prefix blocks. Given after the change that names the sequence and before the
      * step, to every rank; replaces what was given before. A decode sequence goes on from the token it has sampled
      * here, if it has; every other position is read from what was given, else from the prompt's seed. */
     void (*given)(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens, uint32_t count);
@@ -108,7 +109,20 @@ extern const struct device_ops device_host;
 /* A 64-bit digest of bytes, the same on every device; not against anyone who means harm. */
 uint64_t device_digest(const void *bytes, size_t count);
 
-/* The token at a position of a prompt. */
+/* The token at a position of a prompt that shares nothing. */
 uint32_t device_prompt_token(uint64_t token_seed, uint32_t position, uint32_t vocab);
+
+/* What the tokens of a prompt derive from. */
+struct device_prompt {
+    uint32_t tokens;
+    uint64_t seed;
+    uint32_t block_tokens; /* of a prefix block; 0: there are none */
+    uint32_t block_count;
+    const uint64_t *blocks; /* chained hashes, as in struct request_spec */
+};
+
+/* The token at a position of a prompt: of the prefix block that holds it, where one does, so that prompts which share
+ * blocks share their tokens; else of the prompt's own seed. */
+uint32_t device_prompt_token_at(const struct device_prompt *prompt, uint32_t position, uint32_t vocab);
 
 #endif

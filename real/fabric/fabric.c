@@ -64,8 +64,8 @@ static bool open_nics_for(struct fabric *fabric, const struct provider *provider
     fabric->provider = provider;
     bool good = true;
     for (uint32_t n = 0; good && n < config->nics; n++)
-        good = (devices ? nic_open_devices : nic_open)(&fabric->nics[n], provider, config->address, n, error,
-                                                       error_size);
+        good =
+            (devices ? nic_open_devices : nic_open)(&fabric->nics[n], provider, config->address, n, error, error_size);
     for (uint32_t n = 0; !good && n < config->nics; n++)
         nic_close(&fabric->nics[n]);
     return good;
@@ -110,8 +110,8 @@ static bool reach_devices(struct fabric *fabric, char *error, size_t error_size)
     }
     direct = direct && probe_all(fabric, why, sizeof why);
     if (direct) {
-        snprintf(fabric->path, sizeof fabric->path, "NICs of %s reach the memory of devices: a write that was tried arrived",
-                 provider);
+        snprintf(fabric->path, sizeof fabric->path,
+                 "NICs of %s reach the memory of devices: a write that was tried arrived", provider);
         return true;
     }
     snprintf(fabric->path, sizeof fabric->path, "memory of devices goes through pinned memory, not to NICs of %s: %s",
@@ -270,7 +270,8 @@ static bool next_event(struct fabric *fabric, struct fabric_event *event)
     uint32_t immediate;
     uint64_t count;
     if (immediates_next(&fabric->immediates, &immediate, &count)) {
-        *event = (struct fabric_event){.kind = FABRIC_IMMEDIATE, .id = immediate, .count = count};
+        *event = (struct fabric_event){
+            .kind = FABRIC_IMMEDIATE, .id = immediate, .count = count, .done_ns = fabric_clock_ns()};
         return true;
     }
     if (stage_landed(fabric, &immediate, &count)) {

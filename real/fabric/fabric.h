@@ -69,7 +69,7 @@ struct fabric_config {
     uint32_t group_count;
     uint32_t tail_ticks; /* a gated tail is posted at counter_base + layers + tail_ticks: 1 where the counter ticks once
                             more when the step's tails are in their slots, 0 where they are there by the last layer */
-    bool sends_only;       /* nobody writes here: nothing is registered for peers, and cards say so */
+    bool sends_only;     /* nobody writes here: nothing is registered for peers, and cards say so */
     uint32_t handoffs_max; /* slots of immediates */
     uint32_t tickets_max;  /* writes (of the node) in flight */
 };
@@ -130,8 +130,8 @@ struct fabric_event {
     uint32_t id;     /* ticket, immediate, node */
     uint32_t status; /* enum write_status; of a peer error, the NIC whose rail broke */
     uint64_t count; /* layers posted whole; writes counted; rails to the peer that are left (0: it cannot be reached) */
-    int64_t posted_ns; /* of a write's first post and last completion, for transfer rows */
-    int64_t done_ns;
+    int64_t posted_ns; /* of a write: of its first post */
+    int64_t done_ns;   /* of a write: of its last completion; of an immediate: when the last was counted */
     uint64_t bytes;
     uint64_t writes;
 };

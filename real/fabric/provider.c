@@ -36,6 +36,7 @@ const struct provider providers[] = {
         .name = "net",
         .libfabric = "net",
         .takes_address = true,
+        .delivery_by_message = true,
         .delivery = "a response from the target, asked for in fi_writemsg alone: endpoint defaults are ignored",
         .death = "errors in about 5 ms, then EAGAIN for ever",
     },

@@ -17,12 +17,13 @@
 #include <stdint.h>
 
 struct provider {
-    const char *name;      /* as users say it */
-    const char *libfabric; /* as libfabric says it */
-    bool takes_address;    /* binds to config->address; shm names its endpoints itself */
-    bool one_host;         /* reaches processes of this host alone */
-    const char *delivery;  /* what a completion with FI_DELIVERY_COMPLETE rests on */
-    const char *death;     /* what the writer of a killed process sees */
+    const char *name;         /* as users say it */
+    const char *libfabric;    /* as libfabric says it */
+    bool takes_address;       /* binds to config->address; shm names its endpoints itself */
+    bool one_host;            /* reaches processes of this host alone */
+    bool delivery_by_message; /* FI_DELIVERY_COMPLETE is honoured in fi_writemsg alone, not as an endpoint's default */
+    const char *delivery;     /* what a completion with FI_DELIVERY_COMPLETE rests on */
+    const char *death;        /* what the writer of a killed process sees */
 };
 
 /* In the order in which "the best that works" is looked for between hosts; ends with an entry without a name. */

@@ -322,7 +322,7 @@ static void ticket_post(struct fabric *fabric, uint32_t slot, bool *progress)
             break;
         *progress = true;
         if (ticket->submitted++ == 0)
-            ticket->posted_ns = fabric->now_ns;
+            ticket->posted_ns = fabric_clock_ns();
         ticket->bytes += piece.bytes;
         fabric->counters.writes_posted++;
         fabric->counters.bytes_posted += piece.bytes;

@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "host/build_info.h"
 #include "host/interrupt.h"
+#include "real/control/bind_address.h"
 #include "real/control/mesh.h"
 #include "real/process/children.h"
 #include "real/fabric/fabric.h"
@@ -65,6 +66,10 @@ static bool read_options(const struct arguments *arguments, struct real_options 
         .limit_ns = limit_s * NS_PER_S,
     };
     char why[256];
+    if (!bind_address(options->bind, options->address, why, sizeof why)) {
+        user_error_set(error, NULL, 0, NULL, "--bind: %s", why);
+        return false;
+    }
     if (executor_device(options->device, why, sizeof why) == NULL) {
         user_error_set(error, NULL, 0, NULL, "--device: %s", why);
         return false;
@@ -130,11 +135,13 @@ static void on_notice(void *self, const char *text)
 }
 
 static int64_t begin(struct results *store, const struct real_world *world, const struct scenario_override *sets,
-                     size_t set_count, uint32_t record, struct user_error *error)
+                     size_t set_count, uint32_t record, int64_t replay_of, struct user_error *error)
 {
     const struct scenario *scenario = world->scenario;
-    struct results_param params[SETS_MAX + SCENARIO_VARY_MAX];
+    struct results_param params[RUN_PARAMS_MAX];
+    char replayed[24];
     uint32_t param_count = run_params(sets, set_count, params);
+    param_count += run_replay_param(replay_of, replayed, &params[param_count]);
     char *canonical = scenario_canonical(scenario);
     int64_t row = results_scenario_add(store, scenario->identity, scenario->name, scenario->path, canonical, error);
     free(canonical);
@@ -149,6 +156,7 @@ static int64_t begin(struct results *store, const struct real_world *world, cons
                 .params = params,
                 .param_count = param_count},
         .kind = RESULTS_RUN,
+        .replay_of = replay_of,
         .record = record | RECORD_SAMPLES,
         .has_targets = scenario->targets.count > 0,
         .compiler = build_compiler,
@@ -156,14 +164,19 @@ static int64_t begin(struct results *store, const struct real_world *world, cons
     return results_run_begin(store, &begin, error);
 }
 
-/* How far the clock of each node may have been off is stored with the run. */
-static bool store_clocks(struct results *store, const struct launch_result *result, struct user_error *error)
+/* What was measured of each node is stored with the run. */
+static bool store_meters(struct results *store, const struct launch_result *result, struct user_error *error)
 {
-    for (uint32_t i = 0; i < result->instance_count; i++)
-        if (!results_add_sample(store, result->instances[i].node, "clock_error_ns", 0,
-                                result->clock_error_ns[result->instances[i].node], error))
-            return false;
-    return true;
+    bool good = true;
+    for (uint32_t i = 0; good && i < result->instance_count; i++) {
+        uint16_t node = result->instances[i].node;
+        const struct node_meter *meter = &result->meters[node];
+        good = results_add_sample(store, node, "clock_offset_ns", 0, meter->clock_offset_ns, error) &&
+               results_add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
+               (meter->node_ns < 0 ||
+                results_add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error));
+    }
+    return good;
 }
 
 static int status_exit(enum launch_status status)
@@ -191,6 +204,7 @@ struct one_run {
     const struct scenario_override *sets;
     size_t set_count;
     uint32_t record;
+    const struct replay *replay; /* NULL: the load's own arrivals */
     struct pmix_wire *wire;
 };
 
@@ -198,7 +212,8 @@ struct one_run {
 static int run_one(const struct one_run *what, int64_t *run, struct user_error *error)
 {
     struct stream stream = {.store = what->store, .error = error, .err = what->command->err};
-    *run = begin(what->store, what->world, what->sets, what->set_count, what->record, error);
+    *run = begin(what->store, what->world, what->sets, what->set_count, what->record,
+                 what->replay == NULL ? 0 : what->replay->run, error);
     if (*run == 0)
         return EXIT_USER;
     struct launcher_config config = {
@@ -206,6 +221,7 @@ static int run_one(const struct one_run *what, int64_t *run, struct user_error *
         .options = what->options,
         .sets = what->sets,
         .set_count = what->set_count,
+        .arrivals = what->replay == NULL ? NULL : &what->replay->arrivals,
         .publish = what->wire->joined ? pmix_wire_publish : NULL,
         .publish_self = what->wire,
         .self = &stream,
@@ -218,7 +234,7 @@ static int run_one(const struct one_run *what, int64_t *run, struct user_error *
     int64_t start_ns = clock_now_ns();
     launcher_run(&config, &result);
     int64_t took_ns = clock_now_ns() - start_ns;
-    bool stored = result.status == LAUNCH_COMPLETE && !error->set && store_clocks(what->store, &result, error) &&
+    bool stored = result.status == LAUNCH_COMPLETE && !error->set && store_meters(what->store, &result, error) &&
                   results_run_commit(what->store, &result.summary, took_ns, result.instances, result.instance_count,
                                      result.itl, error);
     if (!stored)
@@ -334,8 +350,10 @@ static int run_as_instance(struct sweep *sweep, const char *path, const struct s
     bool good =
         real_world_load(&world, path, sets->sets, sets->count, argument_integer(sweep->arguments, "seed", -1), error);
     if (good && sweep->wire.size != world.deployment->node_count) {
-        good = false; /* the launcher says so to the user */
-    } else if (good) {
+        real_world_free(&world);
+        return EXIT_OK; /* the launcher says so to the user, and must not be ended before it has */
+    }
+    if (good) {
         start.device_first = ranks_here_before(&world, &sweep->wire);
         good = pmix_wire_receive(&sweep->wire, start.front_address, &start.front_port, start.token, why, sizeof why) &&
                instance_run(&start, why, sizeof why);
@@ -379,6 +397,29 @@ int run_real(const struct command_context *command, const struct arguments *argu
     }
     pmix_wire_leave(&sweep.wire);
     scenario_sets_free(&sets);
+    return exit;
+}
+
+int replay_real(const struct replay *replay, const struct command_context *command, const struct arguments *arguments,
+                int64_t *run, struct user_error *error)
+{
+    struct real_options options;
+    struct real_world world = {.scenario = NULL};
+    struct pmix_wire alone = {.joined = false};
+    int exit = EXIT_USER;
+    if (read_options(arguments, &options, error) &&
+        real_world_load(&world, replay->path, replay->sets, replay->set_count, (int64_t)replay->seed, error))
+        exit = run_one(&(struct one_run){.command = command,
+                                         .store = replay->store,
+                                         .world = &world,
+                                         .options = &options,
+                                         .sets = replay->sets,
+                                         .set_count = replay->set_count,
+                                         .record = replay->record,
+                                         .replay = replay,
+                                         .wire = &alone},
+                       run, error);
+    real_world_free(&world);
     return exit;
 }
 

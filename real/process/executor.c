@@ -137,14 +137,16 @@ static bool note_changes(struct executor *executor)
         .request_tokens_max = setup->request_tokens_max,
         .pages_per_group = setup->memory.pages,
         .request_pages_max = setup->request_pages_max,
+        .vocab = setup->architecture.vocab,
     };
+    uint32_t list_max = step_list_max(&bounds);
     size_t length = executor->mailbox->change_bytes;
     size_t at = 0;
     if (length > MAILBOX_CHANGES_BYTES)
         return false;
     for (;;) {
-        if (executor->page_room - executor->page_count < setup->request_pages_max) {
-            executor->page_room = 2 * executor->page_room + setup->request_pages_max;
+        if (executor->page_room - executor->page_count < list_max) {
+            executor->page_room = 2 * executor->page_room + list_max;
             executor->pages = grow(executor->pages, executor->page_room, sizeof *executor->pages);
         }
         if (executor->change_count == executor->change_room) {
@@ -152,9 +154,8 @@ static bool note_changes(struct executor *executor)
             executor->changes = grow(executor->changes, executor->change_room, sizeof *executor->changes);
         }
         struct step_change *change = &executor->changes[executor->change_count];
-        enum step_decode result =
-            step_change_decode(mailbox_changes(executor->mailbox), length, &at, &bounds,
-                               executor->pages + executor->page_count, setup->request_pages_max, change);
+        enum step_decode result = step_change_decode(mailbox_changes(executor->mailbox), length, &at, &bounds,
+                                                     executor->pages + executor->page_count, list_max, change);
         if (result != STEP_DECODED)
             return result == STEP_DECODE_END;
         executor->change_count++;
@@ -162,14 +163,25 @@ static bool note_changes(struct executor *executor)
     }
 }
 
-static void apply_changes(struct executor *executor)
+/* All changes, then the tokens that are given for the sequences they name: in this order they come. False: they do
+ * not. */
+static bool apply_changes(struct executor *executor)
 {
     size_t place = 0;
+    uint32_t changes = 0;
     for (uint32_t i = 0; i < executor->change_count; i++) {
-        executor->changes[i].pages = executor->pages + place;
-        place += executor->changes[i].page_count;
+        struct step_change *change = &executor->changes[i];
+        change->pages = executor->pages + place;
+        place += change->page_count;
+        if (change->kind != STEP_GIVEN && changes++ < i)
+            return false;
     }
-    executor->ops->change(executor->device, executor->changes, executor->change_count);
+    executor->ops->change(executor->device, executor->changes, changes);
+    for (uint32_t i = changes; i < executor->change_count; i++) {
+        const struct step_change *given = &executor->changes[i];
+        executor->ops->given(executor->device, given->sequence, given->start, given->pages, given->page_count);
+    }
+    return true;
 }
 
 static void store_tails(struct executor *executor)
@@ -188,9 +200,8 @@ static enum reply_status step(struct executor *executor, struct mailbox_reply *r
 {
     struct mailbox *mailbox = executor->mailbox;
     if (mailbox->kind == MAILBOX_STEP) {
-        if (!note_changes(executor))
+        if (!note_changes(executor) || !apply_changes(executor))
             return REPLY_BAD_COMMAND;
-        apply_changes(executor);
     }
     bool whole = executor->ops->step(executor->device, mailbox->counter_base, executor->setup->prefill_tokens != 0,
                                      mailbox_tokens(mailbox, executor->rank), &reply->token_count);
@@ -253,8 +264,8 @@ int executor_main(int argc, char **argv)
     executor.setup = &executor.mailbox->setup;
     CHECK(executor.rank < executor.setup->ranks && mailbox.bytes >= mailbox_bytes(executor.setup));
     struct mailbox_reply *reply = mailbox_reply(executor.mailbox, executor.rank);
-    bool made = make_device(&executor, kv.at, collective.at, reply) &&
-                (channel < 0 || share(&executor, channel, reply));
+    bool made =
+        make_device(&executor, kv.at, collective.at, reply) && (channel < 0 || share(&executor, channel, reply));
     reply->status = made ? REPLY_OK : REPLY_NO_DEVICE;
     answer(executor.mailbox); /* to the instance, which waits for every device to be there */
     if (made && channel >= 0) {

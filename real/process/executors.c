@@ -35,8 +35,8 @@ struct executors {
     struct shared_memory collective_memory;
     struct shared_memory *kv; /* where the device has no memory of its own */
     const struct device_ops *ops;
-    int *channels;       /* to executors whose device has; -1: none, or done with */
-    int *shared;         /* what each rank's device has shared: its KV memory, and what its peers want; -1: nothing */
+    int *channels; /* to executors whose device has; -1: none, or done with */
+    int *shared;   /* what each rank's device has shared: its KV memory, and what its peers want; -1: nothing */
     struct device_reach **reaches;
     struct mailbox *mailbox;
     pid_t *pids;    /* 0: not running */
@@ -184,11 +184,24 @@ static void *device_thread(void *self)
 
 /* ---- The loop's side --------------------------------------------------------------------------------------------- */
 
-static void encode(struct executors *executors, const struct step_launch *launch)
+/* Where the next `bytes` go: in the part that is being filled, or in a new one. */
+static unsigned char *place(struct executors *executors, size_t used, size_t bytes)
+{
+    if (used + bytes - executors->parts[executors->part_count - 1] > MAILBOX_CHANGES_BYTES) {
+        CHECK(executors->part_count < PARTS_MAX && bytes <= MAILBOX_CHANGES_BYTES);
+        executors->parts[executors->part_count++] = used;
+    }
+    return executors->bytes + used;
+}
+
+static void encode(struct executors *executors, const struct step_launch *launch, const struct step_given *given,
+                   uint32_t given_count)
 {
     size_t need = 0;
     for (uint32_t i = 0; i < launch->change_count; i++)
         need += step_change_bytes(&launch->changes[i]);
+    for (uint32_t i = 0; i < given_count; i++)
+        need += step_given_bytes(&given[i]);
     if (need > executors->bytes_room) {
         free(executors->bytes);
         executors->bytes = allocate(need, 1);
@@ -197,18 +210,15 @@ static void encode(struct executors *executors, const struct step_launch *launch
     size_t used = 0;
     executors->parts[0] = 0;
     executors->part_count = 1;
-    for (uint32_t i = 0; i < launch->change_count; i++) {
-        size_t bytes = step_change_bytes(&launch->changes[i]);
-        if (used + bytes - executors->parts[executors->part_count - 1] > MAILBOX_CHANGES_BYTES) {
-            CHECK(executors->part_count < PARTS_MAX);
-            executors->parts[executors->part_count++] = used;
-        }
-        used += step_change_encode(&launch->changes[i], executors->bytes + used);
-    }
+    for (uint32_t i = 0; i < launch->change_count; i++)
+        used += step_change_encode(&launch->changes[i], place(executors, used, step_change_bytes(&launch->changes[i])));
+    for (uint32_t i = 0; i < given_count; i++)
+        used += step_given_encode(&given[i], place(executors, used, step_given_bytes(&given[i])));
     executors->parts[executors->part_count] = used;
 }
 
-static void launch(void *self, const struct step_launch *launch, uint64_t counter_base)
+static void launch(void *self, const struct step_launch *launch, const struct step_given *given, uint32_t given_count,
+                   uint64_t counter_base)
 {
     struct executors *executors = self;
     CHECK(launch->repeat_max >= 1);
@@ -220,7 +230,7 @@ static void launch(void *self, const struct step_launch *launch, uint64_t counte
     executors->ticket = launch->ticket;
     executors->repeat_max = launch->repeat_max;
     executors->counter_base = counter_base;
-    encode(executors, launch);
+    encode(executors, launch, given, given_count);
     atomic_store(&executors->over, false);
     atomic_store_explicit(&executors->end, false, memory_order_release);
     atomic_fetch_add_explicit(&executors->work, 1, memory_order_release);
@@ -453,6 +463,7 @@ struct executors *executors_start(const struct executor_setup *setup, char *erro
         return NULL;
     }
     CHECK(pthread_create(&executors->thread, NULL, device_thread, executors) == 0);
+    pthread_setname_np(executors->thread, "device");
     executors->thread_runs = true;
     return executors;
 }

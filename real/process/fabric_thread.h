@@ -34,8 +34,13 @@ struct fabric_report {
 /* Takes the engine over and starts the thread. */
 struct fabric_thread *fabric_thread_start(struct fabric *fabric);
 
-/* Ends the thread and frees the engine. */
-void fabric_thread_stop(struct fabric_thread *thread);
+/* Ends the thread and frees the engine. False when the thread does not come back from the provider (a peer died or
+ * hangs with a lock that shm shares between them): then nothing is freed, for it may still touch all of it, and the
+ * process can only end. */
+bool fabric_thread_stop(struct fabric_thread *thread);
+
+/* Longer than a healthy thread takes for any command, also on a busy machine. */
+#define FABRIC_THREAD_PATIENCE_NS (5 * INT64_C(1000000000))
 
 /* Each returns the command's number. Arguments are copied. */
 uint64_t fabric_thread_write(struct fabric_thread *thread, const struct paged_write *write, uint64_t counter_base);

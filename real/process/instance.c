@@ -3,13 +3,15 @@
 #include "real/process/instance_internal.h"
 
 #include "base/arith.h"
+#include "host/command.h"
+#include "real/fabric/leftovers.h"
 #include "real/process/shared_memory.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
+#include <unistd.h>
 
 #define TURN_NS INT64_C(5000000)
 #define REPORT_NS INT64_C(10000000) /* records reach the front at least this often: they say that none is missing */
@@ -139,9 +141,9 @@ static void front_frame(struct instance *instance, const struct frame *frame)
 static void on_frame(void *self, uint32_t node, const struct frame *frame)
 {
     struct instance *instance = self;
-    if (frame->kind == FRAME_MESSAGE && instance->started && !instance->finished) {
-        if (frame->length <= MESSAGE_BYTES_MAX)
-            real_runtime_message(instance->real, node, frame->body, frame->length);
+    if (frame->kind == FRAME_MESSAGE || frame->kind == FRAME_ANSWERS) {
+        if (instance->started && !instance->finished && !real_runtime_frame(instance->real, node, frame))
+            instance_trouble(instance, "a node sent a message that makes no sense");
         return;
     }
     if (node == 0) {
@@ -295,7 +297,7 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
         return false;
     struct fabric_config config = {
         .provider = options->provider,
-        .address = options->bind,
+        .address = options->address,
         .nics = options->nics != 0 ? options->nics : min_u32(ranks, FABRIC_NICS_MAX),
         .window = options->window,
         .memory = instance->memory,
@@ -333,7 +335,7 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
 {
     struct mesh_config config = {
         .node_count = instance->world->deployment->node_count,
-        .bind = instance->start->options->bind,
+        .bind = instance->start->options->address,
         .heartbeat_ns = HEARTBEAT_NS_DEFAULT,
         .heartbeats_missed = instance->start->options->heartbeats_missed,
         .listener = {.self = instance, .up = on_up, .frame = on_frame, .down = on_down},
@@ -343,11 +345,19 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
     return instance->mesh != NULL;
 }
 
+static bool serves(void *self, uint32_t request)
+{
+    return node_serves(((struct instance *)self)->node, request);
+}
+
 static void make_runtime(struct instance *instance)
 {
     bool verifies = instance->verifier != NULL;
+    instance->answers = answers_make(
+        &(struct answers_config){.vocab = instance->world->scenario->model.vocab, .serves = serves, .self = instance});
     struct real_config config = {
         .node = instance->config->node,
+        .answers = instance->answers,
         .limits = real_world_limits(),
         .handle = handle,
         .self = instance,
@@ -431,13 +441,18 @@ static void say_trouble(struct instance *instance)
 
 static void tear_down(struct instance *instance)
 {
-    if (instance->fabric != NULL)
-        fabric_thread_stop(instance->fabric);
+    if (!fabric_thread_stop(instance->fabric)) {
+        /* Nothing that the thread may touch can be freed. The executors die with their parent, memory with its last
+         * user; only what the provider keeps in files is left to remove. */
+        leftovers_remove_of(getpid());
+        _exit(EXIT_USER);
+    }
     executors_stop(instance->executors);
     real_runtime_free(instance->real);
     mesh_free(instance->mesh);
     verifier_free(instance->verifier);
     free(instance->regions);
+    answers_free(instance->answers);
     free(instance->node_memory);
     check_context_set(NULL);
     free(instance);

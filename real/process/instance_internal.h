@@ -23,6 +23,7 @@ struct instance {
     struct real_runtime *real;
     struct recording *recording;
     struct verifier *verifier;
+    struct answers *answers;
     struct node *node;
     void *node_memory;
     struct check_context check;

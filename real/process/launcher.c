@@ -131,7 +131,7 @@ static bool make_mesh(struct launcher *launcher)
     char error[256] = "";
     struct mesh_config config = {
         .node_count = launcher->node_count,
-        .bind = launcher->config->options->bind,
+        .bind = launcher->config->options->address,
         .heartbeat_ns = HEARTBEAT_NS_DEFAULT,
         .heartbeats_missed = launcher->config->options->heartbeats_missed,
         .listener = {.self = launcher, .up = launcher_up, .frame = launcher_frame, .down = launcher_down},
@@ -147,6 +147,11 @@ static bool make_mesh(struct launcher *launcher)
     return launcher->mesh != NULL;
 }
 
+static bool serves(void *self, uint32_t request)
+{
+    return node_serves(((struct launcher *)self)->node, request);
+}
+
 static void make_listeners(struct launcher *launcher)
 {
     const struct scenario *scenario = launcher->world->scenario;
@@ -157,8 +162,11 @@ static void make_listeners(struct launcher *launcher)
         .node_count = launcher->node_count,
         .sink = {.row = on_row, .self = launcher},
     });
+    launcher->request_answers =
+        answers_make(&(struct answers_config){.vocab = scenario->model.vocab, .serves = serves, .self = launcher});
     launcher->real = real_runtime_make(&(struct real_config){
         .node = 0,
+        .answers = launcher->request_answers,
         .limits = real_world_limits(),
         .handle = handle,
         .self = launcher,
@@ -178,8 +186,8 @@ static bool call_others(struct launcher *launcher)
     char error[512] = "";
     bool good;
     if (config->publish != NULL) {
-        good = config->publish(config->publish_self, config->options->bind, mesh_port(launcher->mesh), launcher->token,
-                               error, sizeof error);
+        good = config->publish(config->publish_self, config->options->address, mesh_port(launcher->mesh),
+                               launcher->token, error, sizeof error);
     } else {
         launcher->children = children_start(
             &(struct children_config){
@@ -189,7 +197,7 @@ static bool call_others(struct launcher *launcher)
                 .set_count = config->set_count,
                 .seed = launcher->world->seed,
                 .options = config->options,
-                .front_address = config->options->bind,
+                .front_address = config->options->address,
                 .front_port = mesh_port(launcher->mesh),
                 .token = launcher->token,
             },
@@ -238,7 +246,7 @@ static void start(struct launcher *launcher)
     for (uint32_t i = 1; i < launcher->node_count; i++) {
         unsigned char bytes[8];
         struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
-        write_u64(&writer, (uint64_t)(origin_ns + launcher->remotes[i].clock_offset_ns));
+        write_u64(&writer, (uint64_t)(origin_ns + launcher->remotes[i].clock.offset_ns));
         mesh_send(launcher->mesh, i, FRAME_START, bytes, writer.used);
     }
     mesh_flush(launcher->mesh);
@@ -307,12 +315,27 @@ static bool serve(struct launcher *launcher)
     return false;
 }
 
+/* How far the clocks have drifted apart since they were aligned. Nodes answer until the front hangs up. */
+static void align_again(struct launcher *launcher)
+{
+    int64_t until_ns = clock_now_ns() + MARGIN_NS;
+    launcher_ask_clocks(launcher);
+    bool asked = true;
+    while (asked && clock_now_ns() < until_ns && !interrupt_requested()) {
+        turn(launcher);
+        asked = false;
+        for (uint32_t i = 1; i < launcher->node_count; i++)
+            asked = asked || (launcher->remotes[i].clock_asks > 0 && !launcher->remotes[i].lost);
+    }
+}
+
 static void finish(struct launcher *launcher)
 {
     int64_t end_ns = real_runtime_now_ns(launcher->real);
     stop(launcher, DRAIN_MS);
     if (interrupt_requested() || launcher->stop)
         return;
+    align_again(launcher);
     for (uint32_t i = 1; i < launcher->node_count; i++)
         if (!launcher->remotes[i].finished && !launcher->remotes[i].lost)
             launcher_break(launcher, LAUNCH_UNSOUND, "%s did not come to its end", launcher_name(launcher, i));
@@ -339,6 +362,7 @@ static void tear_down(struct launcher *launcher)
     real_runtime_free(launcher->real);
     trace_merge_free(launcher->merge);
     recorder_free(launcher->recorder);
+    answers_free(launcher->request_answers);
     token_book_free(launcher->tokens);
     transfer_book_free(launcher->transfers);
     for (uint32_t i = 0; i < launcher->node_count; i++)

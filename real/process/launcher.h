@@ -5,6 +5,7 @@
 #ifndef TANDEM_REAL_PROCESS_LAUNCHER_H
 #define TANDEM_REAL_PROCESS_LAUNCHER_H
 
+#include "host/workload.h"
 #include "real/process/token_book.h"
 #include "real/process/real_world.h"
 
@@ -13,6 +14,7 @@ struct launcher_config {
     const struct real_options *options;
     const struct scenario_override *sets; /* as the scenario was loaded with, for the children */
     size_t set_count;
+    const struct workload_arrivals *arrivals; /* of a run that is played again; NULL: the load draws them */
     /* Tells the others where the front listens, where they are started by somebody else. NULL: the launcher starts
      * them. */
     bool (*publish)(void *self, const char *address, uint16_t port, const unsigned char *token, char *error,
@@ -35,6 +37,13 @@ enum launch_status {
     LAUNCH_UNSOUND = 5,  /* something is left, lost or differs that must not be */
 };
 
+/* What a real run measures of a node beside what it serves. */
+struct node_meter {
+    int64_t clock_offset_ns; /* its clock less the front's: taken out of all times; 0 where they are the same clock */
+    int64_t clock_error_ns;  /* at most, at any moment of the run, of what is left */
+    int64_t node_ns;         /* spent inside the node; -1: it was lost, and its count with it */
+};
+
 struct launch_result {
     enum launch_status status;
     char text[4096]; /* of the last three */
@@ -42,7 +51,7 @@ struct launch_result {
     uint32_t instance_count;
     struct instance_summary *instances;
     uint64_t *itl;
-    int64_t *clock_error_ns; /* by node: how far its clock may be off the front's */
+    struct node_meter *meters; /* by node */
     uint64_t pieces_verified;
     uint32_t nodes_lost;
 };

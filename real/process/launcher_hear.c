@@ -44,10 +44,12 @@ void launcher_up(void *self, uint32_t node, const struct hello *hello)
     remote->place = *hello;
     struct hello own;
     real_world_hello(launcher->world, 0, launcher->token, &own);
-    /* Under one kernel there is one clock, and nothing to estimate. */
-    if (own.boot[0] == '\0' || strcmp(own.boot, hello->boot) != 0) {
+    /* Where there is one clock, there is nothing to estimate. */
+    remote->clock_apart = own.clock[0] == '\0' || strcmp(own.clock, hello->clock) != 0;
+    if (remote->clock_apart) {
         remote->clock_asks = CLOCK_ASKS;
-        remote->clock_error_ns = INT64_MAX;
+        remote->clock = clock_estimate_none();
+        remote->clock_after = clock_estimate_none();
         ask_clock(launcher, node);
     }
     for (uint32_t i = 1; i < launcher->node_count; i++)
@@ -57,25 +59,30 @@ void launcher_up(void *self, uint32_t node, const struct hello *hello)
         name_peers(launcher, i);
 }
 
-/* The node's stamp lies between ours of asking and of hearing the answer: its clock is ahead by its stamp less the
- * middle of ours, and that is wrong by half the time between them at most. */
 static bool clock_answer(struct launcher *launcher, uint32_t node, const struct frame *frame)
 {
     struct remote *remote = &launcher->remotes[node];
     struct frame_reader reader = frame_read(frame);
     int64_t asked_ns = (int64_t)read_u64(&reader);
     int64_t stamp_ns = (int64_t)read_u64(&reader);
-    int64_t now_ns = clock_now_ns();
-    if (!read_end(&reader) || remote->clock_asks == 0 || asked_ns < 0 || asked_ns > now_ns || stamp_ns < 0)
+    struct clock_estimate *estimate = launcher->started ? &remote->clock_after : &remote->clock;
+    if (!read_end(&reader) || remote->clock_asks == 0 ||
+        !clock_estimate_add(estimate, asked_ns, stamp_ns, clock_now_ns()))
         return false;
-    int64_t half_ns = (now_ns - asked_ns + 1) / 2;
-    if (half_ns < remote->clock_error_ns) {
-        remote->clock_error_ns = half_ns;
-        remote->clock_offset_ns = stamp_ns - (asked_ns + (now_ns - asked_ns) / 2);
-    }
     if (--remote->clock_asks > 0)
         ask_clock(launcher, node);
     return true;
+}
+
+void launcher_ask_clocks(struct launcher *launcher)
+{
+    for (uint32_t i = 1; i < launcher->node_count; i++) {
+        struct remote *remote = &launcher->remotes[i];
+        if (!remote->clock_apart || remote->lost)
+            continue;
+        remote->clock_asks = CLOCK_ASKS;
+        ask_clock(launcher, i);
+    }
 }
 
 /* ---- While it runs ----------------------------------------------------------------------------------------------- */
@@ -152,8 +159,8 @@ void launcher_frame(void *self, uint32_t node, const struct frame *frame)
         sense = clock_answer(launcher, node, frame);
         break;
     case FRAME_MESSAGE:
-        if (launcher->started && frame->length <= MESSAGE_BYTES_MAX)
-            real_runtime_message(launcher->real, node, frame->body, frame->length);
+    case FRAME_ANSWERS:
+        sense = !launcher->started || real_runtime_frame(launcher->real, node, frame);
         break;
     case FRAME_TRACE:
         sense = trace_batch(launcher, node, frame);

@@ -5,6 +5,7 @@
 #include "host/check_host.h"
 #include "host/recorder.h"
 #include "host/workload.h"
+#include "real/control/clock_estimate.h"
 #include "real/process/children.h"
 #include "real/process/launcher.h"
 #include "real/process/real_runtime.h"
@@ -22,9 +23,10 @@ struct remote {
     bool lost;
     bool finished;
     struct hello place;
-    uint32_t clock_asks;     /* still to be answered */
-    int64_t clock_offset_ns; /* its clock minus ours */
-    int64_t clock_error_ns;  /* at most, of the offset */
+    bool clock_apart;            /* its clock is another one than ours */
+    uint32_t clock_asks;         /* still to be answered */
+    struct clock_estimate clock; /* taken out of all its times; zero of a clock that is ours */
+    struct clock_estimate clock_after;
     struct instance_end *end;
 };
 
@@ -44,6 +46,7 @@ struct launcher {
     struct trace_merge *merge;
     struct recorder *recorder;
     struct workload *workload;
+    struct answers *request_answers;
     struct token_book *tokens;       /* NULL: not asked for */
     struct transfer_book *transfers; /* NULL: not asked for */
     struct check_context check;
@@ -69,6 +72,7 @@ const char *launcher_name(const struct launcher *launcher, uint32_t node);
 void launcher_up(void *self, uint32_t node, const struct hello *hello);
 void launcher_frame(void *self, uint32_t node, const struct frame *frame);
 void launcher_down(void *self, uint32_t node, const char *why);
+void launcher_ask_clocks(struct launcher *launcher); /* once more, of nodes with other clocks */
 
 /* launcher_load.c: arrivals. */
 bool launcher_load_make(struct launcher *launcher);

@@ -10,8 +10,8 @@
 bool launcher_load_make(struct launcher *launcher)
 {
     struct user_error error = {.set = false};
-    launcher->workload =
-        workload_create(&launcher->world->scenario->load, launcher->world->seed, launcher->world->recorded, &error);
+    launcher->workload = workload_create_again(&launcher->world->scenario->load, launcher->world->seed,
+                                               launcher->world->recorded, launcher->config->arrivals, &error);
     if (launcher->workload == NULL) {
         launcher_break(launcher, LAUNCH_FAILED, "%s", error.text);
         return false;
@@ -69,7 +69,7 @@ void launcher_after(void *self, const struct event *event)
     struct launcher *launcher = self;
     uint32_t arrived = event->kind == EVENT_ARRIVAL && event->status == ARRIVAL_NEW;
     uint32_t live = node_stats(launcher->node).requests_live;
-    if (launcher->world->scenario->load.arrivals == ARRIVAL_CLOSED)
+    if (launcher->world->scenario->load.arrivals == ARRIVAL_CLOSED && launcher->config->arrivals == NULL)
         launcher->answers += launcher->front_live + arrived - live;
     launcher->front_live = live;
 }

@@ -79,11 +79,16 @@ void launcher_summarize(struct launcher *launcher, int64_t end_ns)
     result->instance_count = launcher->node_count - 1;
     result->instances = allocate(result->instance_count, sizeof *result->instances);
     result->itl = allocate(ITL_BUCKETS, sizeof *result->itl);
-    result->clock_error_ns = allocate(launcher->node_count, sizeof *result->clock_error_ns);
+    result->meters = allocate(launcher->node_count, sizeof *result->meters);
     for (uint32_t i = 1; i < launcher->node_count; i++) {
         summarize_instance(launcher, i, &result->instances[i - 1]);
-        result->clock_error_ns[i] = launcher->remotes[i].clock_error_ns;
-        const struct instance_end *end = launcher->remotes[i].end;
+        const struct remote *remote = &launcher->remotes[i];
+        const struct instance_end *end = remote->end;
+        result->meters[i] = (struct node_meter){
+            .clock_offset_ns = remote->clock.offset_ns,
+            .clock_error_ns = remote->clock_apart ? clock_estimate_error_ns(&remote->clock, &remote->clock_after) : 0,
+            .node_ns = end == NULL ? -1 : end->ledger.node_ns,
+        };
         if (end == NULL)
             continue;
         summary->event_count += end->ledger.events;
@@ -123,6 +128,6 @@ void launch_result_free(struct launch_result *result)
 {
     free(result->instances);
     free(result->itl);
-    free(result->clock_error_ns);
+    free(result->meters);
     *result = (struct launch_result){0};
 }

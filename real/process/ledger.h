@@ -13,6 +13,7 @@ struct ledger {
     uint64_t decode_tokens;
     uint64_t pages_held_peak;
     uint64_t events; /* given to the node */
+    int64_t node_ns; /* of the loop's thread inside the node, CPU time */
     uint64_t writes; /* tickets that are over */
     uint64_t writes_failed;
     uint64_t write_bytes;

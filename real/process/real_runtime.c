@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What waits until the node has returned. */
@@ -54,9 +55,16 @@ struct real_runtime {
     struct launch_sums sums;
     struct step_times times;
 
-    uint64_t awaited; /* number of the newest expectation given to the fabric thread */
+    uint64_t awaited;       /* number of the newest expectation given to the fabric thread */
+    uint64_t fence;         /* number of the newest removal of a peer */
+    uint64_t fence_done;    /* commands that were carried out when it was last looked, */
+    int64_t fence_since_ns; /* and since when it has been that many */
     struct posted *posted;
     uint32_t posted_count;
+    struct device_token *fresh; /* of the newest outcome */
+    uint32_t fresh_room;
+    uint32_t *carried; /* tokens that came with a message */
+    uint32_t carried_room;
     struct pending *pending;
     size_t pending_first;
     size_t pending_count;
@@ -130,6 +138,14 @@ static void push_pending(struct real_runtime *real, const struct event *event, c
     pending->event.data = pending->bytes;
 }
 
+/* Time that this thread has run: what the node costs, whatever else the machine does meanwhile. */
+static int64_t own_cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
 /* Any event for the node ends a repetition at its next step boundary. */
 static void hand_over(struct real_runtime *real, const struct event *event)
 {
@@ -137,9 +153,11 @@ static void hand_over(struct real_runtime *real, const struct event *event)
     if (real->launched)
         real->config.stepper.ops->end(real->config.stepper.self);
     real->runtime.now_ns = max_i64(real->runtime.now_ns, real_runtime_now_ns(real));
+    int64_t start_ns = own_cpu_ns();
     real->inside = true;
     real->config.handle(real->config.self, event);
     real->inside = false;
+    real->ledger.node_ns += own_cpu_ns() - start_ns;
     real->ledger.events++;
     if (real->config.listener.after != NULL)
         real->config.listener.after(real->config.listener.self, event);
@@ -161,9 +179,29 @@ void real_runtime_deliver(struct real_runtime *real, const struct event *event)
     drain_pending(real);
 }
 
-void real_runtime_message(struct real_runtime *real, uint32_t source, const void *bytes, size_t length)
+/* The tokens that a message comes with are here before the node can ask for them. */
+bool real_runtime_frame(struct real_runtime *real, uint32_t source, const struct frame *frame)
 {
+    struct frame_reader reader = frame_read(frame);
+    uint32_t count = frame->kind == FRAME_ANSWERS ? read_u32(&reader) : 0;
+    if (reader.bad || count > (reader.length - reader.at) / 4)
+        return false;
+    if (count > real->carried_room) {
+        free(real->carried);
+        real->carried = allocate(count, sizeof *real->carried);
+        real->carried_room = count;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        real->carried[i] = read_u32(&reader);
+    const unsigned char *bytes = frame->body + reader.at;
+    size_t length = reader.length - reader.at;
+    if (length > MESSAGE_BYTES_MAX)
+        return false;
+    if (real->config.answers != NULL ? !answers_heard(real->config.answers, bytes, length, real->carried, count)
+                                     : count > 0)
+        return false;
     real_runtime_deliver(real, &(struct event){.kind = EVENT_MESSAGE, .id = source, .data = bytes, .count = length});
+    return true;
 }
 
 /* May be called while the node sends: the mesh gives up a peer that does not read. */
@@ -172,7 +210,8 @@ void real_runtime_peer_down(struct real_runtime *real, uint32_t node)
     struct event event = {.kind = EVENT_PEER_LOST, .status = PEER_SUSPECTED, .id = node};
     push_pending(real, &event, NULL, 0);
     if (real->config.fabric != NULL) {
-        fabric_thread_remove(real->config.fabric, node);
+        real->fence = fabric_thread_remove(real->config.fabric, node);
+        real->fence_since_ns = clock_now_ns();
         return; /* fenced when the fabric thread says so */
     }
     event.status = PEER_FENCED;
@@ -204,7 +243,10 @@ static void op_launch(struct runtime *rt, const struct step_launch *launch)
     real->counter_base = real->next_base;
     real->next_base += (uint64_t)launch->repeat_max * stepper->stride;
     real->sums = launch_sums(launch);
-    stepper->ops->launch(stepper->self, launch, real->counter_base);
+    uint32_t given_count = 0;
+    const struct step_given *given =
+        real->config.answers != NULL ? answers_given(real->config.answers, launch, &given_count) : NULL;
+    stepper->ops->launch(stepper->self, launch, given, given_count, real->counter_base);
 }
 
 static void op_launch_end(struct runtime *rt, uint32_t ticket)
@@ -265,6 +307,29 @@ static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t
         sched_yield();
 }
 
+/* A message, and in the same frame the tokens without which its reader cannot go on. */
+static void send_message(struct real_runtime *real, uint32_t node, const void *bytes, size_t length)
+{
+    const uint32_t *tokens = NULL;
+    uint32_t count = 0;
+    if (real->config.answers != NULL)
+        count = answers_sent(real->config.answers, bytes, length, &tokens);
+    if (real->config.mesh == NULL)
+        return;
+    if (count == 0) {
+        mesh_send(real->config.mesh, node, FRAME_MESSAGE, bytes, length);
+        return;
+    }
+    struct frame_writer writer = {.size = 4 + (size_t)count * 4 + length};
+    writer.bytes = allocate(writer.size, 1);
+    write_u32(&writer, count);
+    for (uint32_t i = 0; i < count; i++)
+        write_u32(&writer, tokens[i]);
+    write_bytes(&writer, bytes, length);
+    mesh_send(real->config.mesh, node, FRAME_ANSWERS, writer.bytes, writer.used);
+    free(writer.bytes);
+}
+
 static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t length)
 {
     struct real_runtime *real = of(rt);
@@ -276,8 +341,7 @@ static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t
     }
     if (real->config.listener.before_send != NULL)
         real->config.listener.before_send(real->config.listener.self, node);
-    if (real->config.mesh != NULL)
-        mesh_send(real->config.mesh, node, FRAME_MESSAGE, bytes, length);
+    send_message(real, node, bytes, length);
 }
 
 static void op_trace(struct runtime *rt, const struct trace_record *record)
@@ -347,6 +411,8 @@ void real_runtime_free(struct real_runtime *real)
     close(real->epoll);
     free(real->pending);
     free(real->posted);
+    free(real->fresh);
+    free(real->carried);
     free(real);
 }
 
@@ -414,7 +480,7 @@ static void write_done(struct real_runtime *real, const struct fabric_event *don
         .layers = (uint32_t)done->count,
         .bytes = done->bytes,
         .writes = done->writes,
-        .posted_ns = done->writes == 0 ? posted.posted_ns : done->posted_ns - origin_ns,
+        .posted_ns = posted.posted_ns,
         .landed_ns = done->writes == 0 ? posted.posted_ns : done->done_ns - origin_ns,
         .confirmed_ns = real_runtime_now_ns(real),
     };
@@ -469,6 +535,22 @@ static void fabric_turn(struct real_runtime *real)
     }
 }
 
+/* The outcome with those of its tokens that are news. */
+static struct steps_outcome with_news(struct real_runtime *real, const struct steps_outcome *outcome)
+{
+    struct steps_outcome news = *outcome;
+    if (real->config.answers == NULL)
+        return news;
+    if (outcome->token_count > real->fresh_room) {
+        free(real->fresh);
+        real->fresh_room = 2 * outcome->token_count;
+        real->fresh = allocate(real->fresh_room, sizeof *real->fresh);
+    }
+    news.tokens = real->fresh;
+    news.token_count = answers_produced(real->config.answers, outcome->tokens, outcome->token_count, real->fresh);
+    return news;
+}
+
 static void steps_done(struct real_runtime *real, const struct steps_outcome *outcome)
 {
     const struct real_listener *listener = &real->config.listener;
@@ -491,8 +573,9 @@ static void steps_done(struct real_runtime *real, const struct steps_outcome *ou
         .start_ns = outcome->start_ns - origin_ns,
         .end_ns = outcome->end_ns[outcome->steps - 1] - origin_ns,
     };
+    struct steps_outcome news = with_news(real, outcome);
     if (listener->steps != NULL)
-        listener->steps(listener->self, &row, outcome);
+        listener->steps(listener->self, &row, &news);
     real_runtime_deliver(real,
                          &(struct event){.kind = EVENT_STEPS_DONE, .id = outcome->ticket, .count = outcome->steps});
 }
@@ -551,6 +634,23 @@ static void flush(struct real_runtime *real)
     mesh_flush(real->config.mesh);
 }
 
+/* Providers have no answer to a peer that dies, or is stopped, inside one of their locks in shared memory: then the
+ * fabric thread waits for ever, and with it every transfer of this node. Better to say so and end. */
+static void watch_fences(struct real_runtime *real)
+{
+    if (real->config.fabric == NULL)
+        return;
+    uint64_t done = fabric_thread_done(real->config.fabric);
+    int64_t now_ns = clock_now_ns();
+    if (done != real->fence_done)
+        real->fence_since_ns = now_ns;
+    real->fence_done = done;
+    if (done < real->fence && now_ns - real->fence_since_ns > FABRIC_THREAD_PATIENCE_NS &&
+        real->config.listener.trouble != NULL)
+        real->config.listener.trouble(real->config.listener.self,
+                                      "a lost peer cannot be fenced: the fabric's provider does not return");
+}
+
 void real_runtime_turn(struct real_runtime *real, int64_t timeout_ns)
 {
     struct epoll_event events[64];
@@ -567,6 +667,7 @@ void real_runtime_turn(struct real_runtime *real, int64_t timeout_ns)
         real->tick_ns = now_ns;
         mesh_tick(real->config.mesh, now_ns);
         drain_pending(real);
+        watch_fences(real);
     }
     flush(real);
 }

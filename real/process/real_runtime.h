@@ -14,6 +14,7 @@
 
 #include "base/limits.h"
 #include "real/control/mesh.h"
+#include "real/process/answers.h"
 #include "real/process/fabric_thread.h"
 #include "real/process/ledger.h"
 #include "real/process/stepper.h"
@@ -25,6 +26,7 @@ struct real_listener {
     void *self;
     void (*trace)(void *self, int64_t now_ns, const struct trace_record *record);
     void (*before_send)(void *self, uint32_t node); /* something is about to be queued for that node */
+    /* A launch is over; `outcome` has the tokens that are news. */
     void (*steps)(void *self, const struct step_row *row, const struct steps_outcome *outcome);
     void (*transfer)(void *self, const struct transfer_row *row);
     void (*after)(void *self, const struct event *event); /* the node has handled it */
@@ -46,6 +48,7 @@ struct real_config {
     struct mesh *mesh;            /* NULL: alone */
     struct fabric_thread *fabric; /* NULL: the node neither writes nor is written to */
     struct stepper stepper;
+    struct answers *answers; /* NULL: messages and launches carry no tokens */
     int64_t itl_from_ns;
     bool produces_first_token;
     struct real_listener listener;
@@ -64,8 +67,9 @@ int64_t real_runtime_now_ns(const struct real_runtime *real);
 /* Gives the node an event; not from within the node. */
 void real_runtime_deliver(struct real_runtime *real, const struct event *event);
 
-/* What the owner's listener of the mesh hears. */
-void real_runtime_message(struct real_runtime *real, uint32_t source, const void *bytes, size_t length);
+/* What the owner's listener of the mesh hears. A FRAME_MESSAGE or FRAME_ANSWERS is given to the node; false: it makes
+ * no sense, and the node does not hear of it. */
+bool real_runtime_frame(struct real_runtime *real, uint32_t source, const struct frame *frame);
 void real_runtime_peer_down(struct real_runtime *real, uint32_t node);
 void real_runtime_immediate(struct real_runtime *real, uint32_t immediate, uint64_t count);
 

@@ -12,12 +12,18 @@
 /* Floats that ranks exchange at a time; longer vectors go in pieces. */
 #define COLLECTIVE_FLOATS 65536u
 
+/* Tokens of a request: all of them fit one frame of the control plane beside their message, and one mailbox. */
+#define REQUEST_TOKENS_REAL_MAX 131072u
+
 static bool check(const struct real_world *world, struct user_error *error)
 {
     const struct scenario *scenario = world->scenario;
     if (scenario->messenger.handoffs_max > FABRIC_REPORTS_MAX / 4)
         user_error_set(error, scenario->path, 0, "messenger.handoffs_max", "for a real run at most %u, not %u",
                        FABRIC_REPORTS_MAX / 4, scenario->messenger.handoffs_max);
+    if (world->deployment->configs[0].request_tokens_max > REQUEST_TOKENS_REAL_MAX)
+        user_error_set(error, scenario->path, 0, "load", "for a real run requests of at most %u tokens, not %u",
+                       REQUEST_TOKENS_REAL_MAX, world->deployment->configs[0].request_tokens_max);
     for (uint32_t i = 1; i < world->deployment->node_count; i++)
         if (world->deployment->instances[i].ranks > RANKS_MAX)
             user_error_set(error, scenario->path, 0, NULL, "%s has more than %d ranks",
@@ -130,5 +136,5 @@ void real_world_hello(const struct real_world *world, uint32_t node, const unsig
     memcpy(hello->token, token, sizeof hello->token);
     memcpy(hello->scenario, world->scenario->identity, sizeof hello->scenario);
     snprintf(hello->build, sizeof hello->build, "%s", build_identity);
-    control_boot_identity(hello->boot);
+    control_clock_identity(hello->clock);
 }

@@ -18,9 +18,10 @@
 struct real_options {
     const char *provider; /* NULL: the best that works */
     const char *device;   /* "host", "cuda" */
-    const char *bind;     /* address of control and fabric */
-    uint32_t nics;        /* rails an instance; 0: one a rank */
-    uint32_t window;      /* writes in flight a rail */
+    const char *bind;     /* address of control and fabric, or the network that it is in, as the user said it */
+    char address[CONTROL_ADDRESS_BYTES]; /* that it comes to on this host */
+    uint32_t nics;                       /* rails an instance; 0: one a rank */
+    uint32_t window;                     /* writes in flight a rail */
     uint32_t heartbeats_missed;
     bool verify;
     const char *record_events; /* folder, or NULL */

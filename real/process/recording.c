@@ -4,6 +4,7 @@
 
 #include "base/arith.h"
 #include "real/control/frame.h"
+#include "real/process/recording_words.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,26 +17,19 @@ static const char magic[8] = "tandemE1";
 /* Bytes of one event and all its calls; a launch of thousands of sequences with their page lists stays below. */
 #define ENTRY_BYTES_MAX (256u << 20)
 
-enum call {
-    CALL_TIMER = 1,
-    CALL_LAUNCH,
-    CALL_LAUNCH_END,
-    CALL_WRITE,
-    CALL_WRITE_STOP,
-    CALL_EXPECT,
-    CALL_SEND,
-    CALL_TRACE
-};
-
 struct recording {
     struct runtime runtime;
     struct runtime *inner; /* NULL: replaying */
     struct node *node;
+    struct recording_listener listener; /* of a replay */
     FILE *file;
     bool broken;          /* a write to the file failed */
     unsigned char *calls; /* of the event in hand */
     size_t used;
     size_t room;
+    size_t *starts; /* of the calls in them */
+    size_t start_count;
+    size_t start_room;
 };
 
 /* ---- Calls as bytes ---------------------------------------------------------------------------------------------- */
@@ -82,9 +76,17 @@ static void append_pages(struct recording *recording, const uint32_t *pages, uin
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
 
+/* Each operation begins with it. */
 static struct recording *of(struct runtime *rt)
 {
-    return (struct recording *)(void *)rt;
+    struct recording *recording = (struct recording *)(void *)rt;
+    if (recording->start_count == recording->start_room) {
+        recording->start_room = recording->start_room == 0 ? 64 : recording->start_room * 2;
+        recording->starts = realloc(recording->starts, recording->start_room * sizeof *recording->starts);
+        CHECK(recording->starts != NULL);
+    }
+    recording->starts[recording->start_count++] = recording->used;
+    return recording;
 }
 
 static void op_timer_set(struct runtime *rt, uint32_t slot, int64_t at_ns)
@@ -175,6 +177,8 @@ static void op_trace(struct runtime *rt, const struct trace_record *record)
     APPEND(recording, CALL_TRACE, record->kind, record->node, record->request, record->a, record->b);
     if (recording->inner != NULL)
         recording->inner->ops->trace(recording->inner, record);
+    else if (recording->listener.trace != NULL)
+        recording->listener.trace(recording->listener.self, rt->now_ns, record);
 }
 
 static const struct runtime_ops operations = {
@@ -215,6 +219,7 @@ bool recording_free(struct recording *recording)
     if (recording->broken)
         fclose(recording->file);
     free(recording->calls);
+    free(recording->starts);
     free(recording);
     return whole;
 }
@@ -264,6 +269,7 @@ void recording_handle(struct recording *recording, const struct event *event)
     unsigned char *data;
     size_t data_bytes = event_data(event, &data);
     recording->used = 0;
+    recording->start_count = 0;
     recording->runtime.now_ns = recording->inner->now_ns;
     node_handle(recording->node, event);
     unsigned char header[ENTRY_HEADER_BYTES];
@@ -368,10 +374,26 @@ static bool same_calls(const struct recording *recording, const struct entry *en
         at++;
     if (at == recording->used && at == entry->call_bytes)
         return true;
-    snprintf(error, error_size,
-             "event %" PRId64 " (kind %u, id %" PRIu32 "): the calls differ from byte %zu on (%zu bytes now, %" PRIu64
-             " recorded)",
-             number, entry->event.kind, entry->event.id, at, recording->used, entry->call_bytes);
+    /* Up to the start of this call the two are alike, so that it starts there in both. */
+    size_t start = recording->used;
+    size_t place = recording->start_count;
+    for (size_t i = 0; i < recording->start_count && recording->starts[i] <= at; i++) {
+        start = recording->starts[i];
+        place = i;
+    }
+    if (at == recording->used) {
+        start = at;
+        place = recording->start_count;
+    }
+    char event[96];
+    char was[160];
+    char is[160];
+    recording_event_text(&entry->event, event, sizeof event);
+    recording_call_text(recorded + start, (size_t)entry->call_bytes - start, was, sizeof was);
+    recording_call_text(recording->calls + start, recording->used - start, is, sizeof is);
+    snprintf(error, error_size, "event %" PRId64 ", %s, at %" PRId64 " ns: call %zu was to %s and is now to %s%s",
+             number, event, entry->now_ns, place + 1, was, is,
+             strcmp(was, is) == 0 ? ": they differ in what follows" : "");
     return false;
 }
 
@@ -385,6 +407,7 @@ static int64_t replay(struct recording *recording, FILE *file, char *error, size
             snprintf(error, error_size, "event %" PRId64 " makes no sense", number);
         if (got > 0) {
             recording->used = 0;
+            recording->start_count = 0;
             recording->runtime.now_ns = entry.now_ns;
             node_handle(recording->node, &entry.event);
             same = same_calls(recording, &entry, number, error, error_size);
@@ -400,6 +423,12 @@ static int64_t replay(struct recording *recording, FILE *file, char *error, size
 int64_t recording_replay(const char *path, const struct node_config *config, const struct runtime_limits *limits,
                          char *error, size_t error_size)
 {
+    return recording_replay_heard(path, config, limits, &(struct recording_listener){.trace = NULL}, error, error_size);
+}
+
+int64_t recording_replay_heard(const char *path, const struct node_config *config, const struct runtime_limits *limits,
+                               const struct recording_listener *listener, char *error, size_t error_size)
+{
     char start[sizeof magic];
     FILE *file = fopen(path, "rb");
     if (file == NULL || fread(start, sizeof start, 1, file) != 1 || memcmp(start, magic, sizeof magic) != 0) {
@@ -410,6 +439,7 @@ int64_t recording_replay(const char *path, const struct node_config *config, con
     }
     struct recording recording = {
         .runtime = {.ops = &operations, .node = config->node, .limits = *limits},
+        .listener = *listener,
     };
     size_t size = node_size(config, limits);
     void *memory = aligned_alloc(64, size);
@@ -419,6 +449,7 @@ int64_t recording_replay(const char *path, const struct node_config *config, con
     int64_t events = replay(&recording, file, error, error_size);
     free(memory);
     free(recording.calls);
+    free(recording.starts);
     fclose(file);
     return events;
 }

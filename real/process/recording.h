@@ -31,4 +31,12 @@ void recording_handle(struct recording *recording, const struct event *event);
 int64_t recording_replay(const char *path, const struct node_config *config, const struct runtime_limits *limits,
                          char *error, size_t error_size);
 
+/* The same, and hears every trace record that the node makes, with its time. */
+struct recording_listener {
+    void (*trace)(void *self, int64_t now_ns, const struct trace_record *record);
+    void *self;
+};
+int64_t recording_replay_heard(const char *path, const struct node_config *config, const struct runtime_limits *limits,
+                               const struct recording_listener *listener, char *error, size_t error_size);
+
 #endif

@@ -21,13 +21,28 @@ size_t step_change_encode(const struct step_change *change, unsigned char *bytes
     return writer.used;
 }
 
+size_t step_given_encode(const struct step_given *given, unsigned char *bytes)
+{
+    return step_change_encode(&(struct step_change){.kind = STEP_GIVEN,
+                                                    .sequence = given->sequence,
+                                                    .start = given->first,
+                                                    .page_count = given->count,
+                                                    .pages = given->tokens},
+                              bytes);
+}
+
 static bool sensible(const struct step_change *change, const struct step_bounds *bounds, uint32_t zero)
 {
+    if (change->kind == STEP_GIVEN)
+        return zero == 0 && change->group < bounds->groups && change->sequence < bounds->sequences &&
+               change->start <= bounds->request_tokens_max &&
+               change->page_count <= bounds->request_tokens_max - change->start;
     bool known = change->kind >= STEP_CHUNK && change->kind <= STEP_LEAVE;
     bool pages_fit = change->page_count <= bounds->request_pages_max &&
                      change->page_first <= bounds->request_pages_max - change->page_count;
-    bool tokens_fit =
-        change->start <= bounds->request_tokens_max && change->tokens <= bounds->request_tokens_max - change->start;
+    /* Of a chunk they follow its start; of a join they are those produced so far, which lie before it. */
+    bool tokens_fit = change->start <= bounds->request_tokens_max &&
+                      change->tokens <= bounds->request_tokens_max - (change->kind == STEP_CHUNK ? change->start : 0);
     return known && zero == 0 && change->group < bounds->groups && change->sequence < bounds->sequences && pages_fit &&
            tokens_fit;
 }
@@ -52,9 +67,10 @@ enum step_decode step_change_decode(const unsigned char *bytes, size_t length, s
     change->token_seed = read_u64(&reader);
     if (reader.bad || !sensible(change, bounds, zero) || change->page_count > pages_max)
         return STEP_DECODE_BAD;
+    uint32_t limit = change->kind == STEP_GIVEN ? bounds->vocab : bounds->pages_per_group;
     for (uint32_t i = 0; i < change->page_count; i++) {
         pages[i] = read_u32(&reader);
-        if (reader.bad || pages[i] >= bounds->pages_per_group)
+        if (reader.bad || pages[i] >= limit)
             return STEP_DECODE_BAD;
     }
     *at = reader.at;

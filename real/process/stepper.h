@@ -5,6 +5,7 @@
 #define TANDEM_REAL_PROCESS_STEPPER_H
 
 #include "real/device/device.h"
+#include "real/process/step_codec.h"
 
 struct steps_outcome {
     uint32_t ticket;
@@ -17,8 +18,10 @@ struct steps_outcome {
 };
 
 struct stepper_ops {
-    /* Copies what it needs. counter_base: of the first step; each step takes `stride` ticks. */
-    void (*launch)(void *self, const struct step_launch *launch, uint64_t counter_base);
+    /* Copies what it needs. `given`: tokens for the sequences that the launch names. counter_base: of the first step;
+     * each step takes `stride` ticks. */
+    void (*launch)(void *self, const struct step_launch *launch, const struct step_given *given, uint32_t given_count,
+                   uint64_t counter_base);
     void (*end)(void *self); /* the repetition in progress, at the next step boundary; from the loop's thread */
     const struct steps_outcome *(*outcome)(void *self); /* after fd was readable; NULL: not over. Valid until the next
                                                            launch */

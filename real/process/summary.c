@@ -7,12 +7,12 @@ void instance_end_write(struct frame_writer *writer, const struct instance_end *
 {
     const struct ledger *ledger = &end->ledger;
     const uint64_t numbers[] = {
-        (uint64_t)ledger->busy_ns, ledger->launches,        ledger->steps,           ledger->prefill_tokens,
-        ledger->decode_tokens,     ledger->pages_held_peak, ledger->events,          ledger->writes,
-        ledger->writes_failed,     ledger->write_bytes,     ledger->pieces_verified, ledger->pieces_differ,
-        end->stats.requests_live,  end->stats.waiting,      end->stats.running,      end->stats.transfers,
-        end->stats.quarantined,    end->stats.pages_held,   end->stats.pages_total,  end->quiet,
-        end->writes_late,          ledger->staged_bytes,    ledger->staged_ns,
+        (uint64_t)ledger->busy_ns, ledger->launches,          ledger->steps,           ledger->prefill_tokens,
+        ledger->decode_tokens,     ledger->pages_held_peak,   ledger->events,          ledger->writes,
+        ledger->writes_failed,     ledger->write_bytes,       ledger->pieces_verified, ledger->pieces_differ,
+        end->stats.requests_live,  end->stats.waiting,        end->stats.running,      end->stats.transfers,
+        end->stats.quarantined,    end->stats.pages_held,     end->stats.pages_total,  end->quiet,
+        end->writes_late,          (uint64_t)ledger->node_ns, ledger->staged_bytes,    ledger->staged_ns,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         write_u64(writer, numbers[i]);
@@ -48,6 +48,7 @@ bool instance_end_read(const struct frame *frame, struct instance_end *end)
     end->stats.pages_total = read_u64(&reader);
     end->quiet = read_u64(&reader) != 0;
     end->writes_late = read_u64(&reader);
+    ledger->node_ns = (int64_t)read_u64(&reader);
     ledger->staged_bytes = read_u64(&reader);
     ledger->staged_ns = read_u64(&reader);
     uint32_t used = read_u32(&reader);
@@ -58,5 +59,5 @@ bool instance_end_read(const struct frame *frame, struct instance_end *end)
             return false;
         ledger->itl[bucket] = tokens;
     }
-    return read_end(&reader) && ledger->busy_ns >= 0;
+    return read_end(&reader) && ledger->busy_ns >= 0 && ledger->node_ns >= 0;
 }

@@ -280,6 +280,14 @@ int command_main(int argc, char **argv, const struct command *const *list, FILE 
 
 /* ---- What was given --------------------------------------------------------------------------------------------- */
 
+bool argument_offered(const struct arguments *arguments, const char *name)
+{
+    const struct option *option = arguments->command->options;
+    while (option->name != NULL && strcmp(option->name, name) != 0)
+        option++;
+    return option->name != NULL;
+}
+
 static void check_asked(const struct arguments *arguments, const char *name, enum option_kind kind)
 {
     for (const struct option *option = arguments->command->options; option->name != NULL; option++)

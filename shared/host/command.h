@@ -72,6 +72,9 @@ extern const struct command *const commands[];
 int command_main(int argc, char **argv, const struct command *const *list, FILE *out, FILE *err);
 
 /* Asking for an option that the command's table lacks, or as another kind, is a bug (CHECK). */
+/* Whether the command's table has the option. */
+bool argument_offered(const struct arguments *arguments, const char *name);
+
 /* Whether the option was given at all, of whatever kind. */
 bool argument_given(const struct arguments *arguments, const char *name);
 

@@ -2,6 +2,7 @@
 #include "host/compare.h"
 
 #include "base/arith.h"
+#include "host/compare_data.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct comparison {
     bool same;
     bool asked; /* the first divergence was looked for */
     struct divergence divergence;
+    struct comparison_data data;
 };
 
 /* b - a in percent of a, with one decimal; a is not negative. */
@@ -92,6 +94,182 @@ static struct table *comparison_table(const struct comparison *c)
     return table;
 }
 
+/* ---- Errors ------------------------------------------------------------------------------------------------------ */
+
+static void run_columns(struct table *table, const struct comparison *c, const char *what, const char *unit)
+{
+    const int64_t runs[2] = {c->a.run, c->b.run};
+    for (uint32_t s = 0; s < 2; s++) {
+        char key[32];
+        char heading[64];
+        snprintf(key, sizeof key, "%c_%s", s == 0 ? 'a' : 'b', what);
+        snprintf(heading, sizeof heading, "run %" PRId64 "%s", runs[s], unit);
+        table_column(table, key, heading);
+    }
+}
+
+static void add_ms(struct table *table, int64_t ns)
+{
+    table_fixed(table, fixed_round(ns, 6, 3), 3);
+}
+
+/* What the errors are relative to, for titles. */
+static void title_of(const struct comparison *c, const char *what, char *title, size_t size)
+{
+    snprintf(title, size, "%s; errors of run %" PRId64 " relative to run %" PRId64, what,
+             c->data.reference == 0 ? c->b.run : c->a.run, c->data.reference == 0 ? c->a.run : c->b.run);
+}
+
+static struct table *pairs_table(const struct comparison *c)
+{
+    char title[128];
+    title_of(c, "request by request", title, sizeof title);
+    struct table *table = table_new(title);
+    table_column(table, "metric", "");
+    table_column(table, "pairs", "requests");
+    run_columns(table, c, "p50_ms", " p50 ms");
+    table_column(table, "error_p50_ms", "|error| p50 ms");
+    table_column(table, "error_p50_percent", "|error| p50 %");
+    table_column(table, "error_p90_percent", "|error| p90 %");
+    table_column(table, "bias_percent", "bias %");
+    for (uint32_t m = 0; m < PAIRED_METRICS; m++) {
+        const struct paired_metric *metric = &c->data.metrics[m];
+        if (metric->pairs == 0)
+            continue;
+        table_row(table);
+        table_text(table, metric->name);
+        table_integer(table, (int64_t)metric->pairs);
+        add_ms(table, metric->p50_ns[0]);
+        add_ms(table, metric->p50_ns[1]);
+        add_ms(table, metric->error_p50_ns);
+        const int64_t relative[] = {metric->error_p50_permille, metric->error_p90_permille, metric->bias_permille};
+        for (uint32_t k = 0; k < 3; k++) {
+            if (metric->relative)
+                table_fixed(table, relative[k], 1);
+            else
+                table_none(table);
+        }
+    }
+    return table;
+}
+
+static void add_shape_values(struct table *table, const struct shape_error *error)
+{
+    table_integer(table, (int64_t)error->count[0]);
+    table_integer(table, (int64_t)error->count[1]);
+    add_ms(table, error->p50_ns[0]);
+    add_ms(table, error->p50_ns[1]);
+    if (error->relative)
+        table_fixed(table, error->error_permille, 1);
+    else
+        table_none(table);
+}
+
+static void shape_columns(struct table *table, const struct comparison *c, const char *counts)
+{
+    run_columns(table, c, counts, "");
+    run_columns(table, c, "p50_ms", " p50 ms");
+    table_column(table, "error_percent", "error %");
+}
+
+static struct table *steps_table(const struct comparison *c)
+{
+    static const char *const roles[] = {"", "front", "prefill", "decode", "mixed"};
+    char title[160];
+    title_of(c, "step by step, by shape (from; tokens and sequences by 2, context by 4)", title, sizeof title);
+    struct table *table = table_new(title);
+    table_column(table, "role", "role");
+    table_column(table, "prompt_tokens", "prompt tokens");
+    table_column(table, "sequences", "sequences");
+    table_column(table, "context", "context");
+    shape_columns(table, c, "launches");
+    for (uint32_t k = 0; k < c->data.steps.count; k++) {
+        const struct shape_error *error = &c->data.steps.items[k];
+        table_row(table);
+        table_text(table, error->role <= ROLE_MIXED ? roles[error->role] : "");
+        table_integer(table, (int64_t)error->tokens);
+        table_integer(table, (int64_t)error->sequences);
+        table_integer(table, (int64_t)error->context);
+        add_shape_values(table, error);
+    }
+    return table;
+}
+
+static struct table *transfers_table(const struct comparison *c)
+{
+    char title[160];
+    title_of(c, "transfer by transfer, from the post to the last byte, by size (from; by 2)", title, sizeof title);
+    struct table *table = table_new(title);
+    table_column(table, "bytes", "bytes");
+    shape_columns(table, c, "transfers");
+    for (uint32_t k = 0; k < c->data.transfers.count; k++) {
+        table_row(table);
+        table_integer(table, (int64_t)c->data.transfers.items[k].tokens);
+        add_shape_values(table, &c->data.transfers.items[k]);
+    }
+    return table;
+}
+
+static json_t *difference_json(const struct decision_difference *difference)
+{
+    if (!difference->found)
+        return json_null();
+    return json_pack("{s:I, s:s}", "time_a_ns", (json_int_t)difference->at_ns, "text", difference->text);
+}
+
+/* Null where the runs do not have the same requests. */
+static json_t *decisions_json(const struct comparison *c)
+{
+    const struct decisions *d = &c->data.decisions;
+    if (!c->data.paired)
+        return json_null();
+    return json_pack("{s:I, s:I, s:o, s:o}", "requests", (json_int_t)d->requests, "alike", (json_int_t)d->alike,
+                     "first_route", difference_json(&d->route), "first_batch", difference_json(&d->batch));
+}
+
+static void write_difference(FILE *file, const char *what, const struct decision_difference *difference)
+{
+    if (difference->found)
+        fprintf(file, "first other %s, at %" PRId64 " ns: %s\n", what, difference->at_ns, difference->text);
+}
+
+static void write_decisions(FILE *file, const struct comparison *c)
+{
+    const struct decisions *d = &c->data.decisions;
+    if (!c->data.paired)
+        return;
+    fprintf(file, "%" PRIu64 " of %" PRIu64 " requests went the same way%s\n", d->alike, d->requests,
+            !d->batches_known ? ""
+            : d->batch.found  ? ""
+                              : ", in the same batches");
+    write_difference(file, "way", &d->route);
+    write_difference(file, "batch", &d->batch);
+}
+
+static void write_errors(const struct output *output, const struct comparison *c)
+{
+    struct table *(*const makes[])(const struct comparison *) = {pairs_table, steps_table, transfers_table};
+    const bool there[] = {c->data.paired, c->data.steps.count > 0, c->data.transfers.count > 0};
+    for (uint32_t k = 0; k < 3; k++) {
+        if (!there[k])
+            continue;
+        struct table *table = makes[k](c);
+        fputc('\n', output->file);
+        output_table(output, table);
+        table_free(table);
+    }
+}
+
+static json_t *errors_json(const struct comparison *c, struct table *(*make)(const struct comparison *))
+{
+    struct table *table = make(c);
+    json_t *json = table_json(table);
+    table_free(table);
+    return json;
+}
+
+/* ---- All together ------------------------------------------------------------------------------------------------ */
+
 static json_t *divergence_json(const struct comparison *c)
 {
     if (!c->asked || !c->divergence.found)
@@ -109,6 +287,12 @@ static void write_run_line(FILE *file, const struct run_report *report)
 {
     fprintf(file, "run %" PRId64 ": %s, seed %" PRIu64 ", %s, build %.12s, trace hash %016" PRIx64 "\n", report->run,
             report->scenario, report->seed, report->backend, report->build, report->trace_hash);
+    /* Times of different hosts are no better than the alignment of their clocks. */
+    int64_t error_ns = 0;
+    for (uint32_t k = 0; k < report->instance_count; k++)
+        error_ns = max_i64(error_ns, report->instances[k].clock_error_ns);
+    if (error_ns > 0)
+        fprintf(file, "  on several hosts, whose clocks are known within %" PRId64 " us\n", (error_ns + 999) / 1000);
 }
 
 static void write_divergence(FILE *file, const struct comparison *c)
@@ -134,20 +318,27 @@ static void write_comparison(const struct comparison *c, const struct output *ou
 {
     struct table *table = comparison_table(c);
     if (output->format == OUTPUT_JSON) {
-        json_t *json =
-            json_pack("{s:o, s:o, s:b, s:o, s:s?, s:o}", "a", run_report_json(&c->a), "b", run_report_json(&c->b),
-                      "same_decisions", c->same, "divergence", divergence_json(c), "divergence_unknown",
-                      c->divergence.unknown[0] != '\0' ? c->divergence.unknown : NULL, "metrics", table_json(table));
+        json_t *json = json_pack("{s:o, s:o, s:b, s:o, s:s?, s:o, s:o}", "a", run_report_json(&c->a), "b",
+                                 run_report_json(&c->b), "same_decisions", c->same, "divergence", divergence_json(c),
+                                 "divergence_unknown", c->divergence.unknown[0] != '\0' ? c->divergence.unknown : NULL,
+                                 "decisions", decisions_json(c), "metrics", table_json(table));
+        json_object_set_new(json, "pairs", errors_json(c, pairs_table));
+        json_object_set_new(json, "steps", errors_json(c, steps_table));
+        json_object_set_new(json, "transfers", errors_json(c, transfers_table));
         output_json(output, json);
         json_decref(json);
     } else if (output->format == OUTPUT_CSV) {
         output_table(output, table);
+        write_errors(output, c);
     } else {
         write_run_line(output->file, &c->a);
         write_run_line(output->file, &c->b);
         write_divergence(output->file, c);
+        if (!c->same && !c->divergence.found)
+            write_decisions(output->file, c);
         fputc('\n', output->file);
         output_table(output, table);
+        write_errors(output, c);
     }
     table_free(table);
 }
@@ -165,7 +356,10 @@ bool compare_runs(struct results *store, int64_t run_a, int64_t run_b, divergenc
             good = first_divergence(store, run_a, run_b, &c.divergence, error);
     }
     if (good)
+        good = comparison_data_read(store, &c.a, &c.b, &c.data, error);
+    if (good)
         write_comparison(&c, output);
+    comparison_data_free(&c.data);
     run_report_free(&c.a);
     run_report_free(&c.b);
     return good;

@@ -31,7 +31,12 @@ typedef bool divergence_function(struct results *store, int64_t run_a, int64_t r
 /* Writes the comparison. Runs with equal trace hashes made the same decisions at the same times, and `first_divergence`
  * is not asked. JSON: {a, b (run objects), same_decisions, divergence (null, or {record, time_a_ns, time_b_ns, a, b,
  * before: [{time_ns, record}]}), divergence_unknown (null, or why there is none),
- * metrics: [{metric, a, b, difference, relative_percent}]}. */
+ * decisions (null where the runs do not have the same requests, or {requests, alike, first_route, first_batch}, each of
+ * the last null or {time_a_ns, text}), metrics: [{metric, a, b, difference, relative_percent}],
+ * pairs: [{metric, pairs, a_p50_ms, b_p50_ms, error_p50_ms, error_p50_percent, error_p90_percent, bias_percent}],
+ * steps: [{role, prompt_tokens, sequences, context, a_launches, b_launches, a_p50_ms, b_p50_ms, error_percent}],
+ * transfers: [{bytes, a_transfers, b_transfers, a_p50_ms, b_p50_ms, error_percent}]}; see compare_data.h. CSV has the
+ * tables one after the other, an empty line between them. */
 bool compare_runs(struct results *store, int64_t run_a, int64_t run_b, divergence_function *first_divergence,
                   const struct output *output, struct user_error *error);
 

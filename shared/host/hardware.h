@@ -3,6 +3,8 @@
 #ifndef TANDEM_HOST_HARDWARE_H
 #define TANDEM_HOST_HARDWARE_H
 
+#include "host/step_table.h"
+
 #include <stdint.h>
 
 /* A NIC, or the bundle of NICs next to one GPU. One write of b bytes alone takes base_ns + b / bytes_per_s. In a stream
@@ -19,7 +21,7 @@ struct nic {
 
 struct hardware {
     char name[64];
-    char gpu[16]; /* "H100", "H200", "B200", "A100": selects the measured efficiencies */
+    char gpu[16]; /* "H100", "H200", "B200", "A100": selects the measured efficiencies; empty: only `steps` */
     uint32_t gpus_per_node;
     uint64_t memory_bytes; /* per GPU */
     uint64_t memory_bytes_per_s;
@@ -33,6 +35,7 @@ struct hardware {
     int64_t message_ns;               /* one-way latency of a control message */
     uint64_t usd_micros_per_gpu_hour; /* 1e-6 $ */
     char price_basis[96];             /* "on demand, AWS p5en, 2026-03" */
+    const struct step_tables *steps;  /* measured on this machine, of some models; NULL: none */
 };
 
 #endif

@@ -122,6 +122,18 @@ static void module_file(lua_State *L, const char *name, char *file, size_t size)
         *dot = '/';
 }
 
+/* The path of the file that stands in for a module's own; NULL: none does. */
+static const char *replacement(struct sandbox *sandbox, const char *file)
+{
+    for (uint32_t k = 0; k < sandbox->replaced_count; k++) {
+        if (strcmp(sandbox->replaced[k].file, file) != 0)
+            continue;
+        sandbox->replaced[k].required = true;
+        return sandbox->replaced[k].path;
+    }
+    return NULL;
+}
+
 /* Upvalue 1: the modules loaded so far, by name; false while one is being loaded. */
 static int library_require(lua_State *L)
 {
@@ -134,7 +146,10 @@ static int library_require(lua_State *L)
         return luaL_error(L, "require '%s': the file requires itself", name);
     if (!lua_isnil(L, -1))
         return 1;
-    if (!sandbox_find_file(sandbox_of(L), file, path, sizeof path)) {
+    const char *other = replacement(sandbox_of(L), file);
+    if (other != NULL) {
+        snprintf(path, sizeof path, "%s", other);
+    } else if (!sandbox_find_file(sandbox_of(L), file, path, sizeof path)) {
         const struct sandbox *sandbox = sandbox_of(L);
         const char *folder = sandbox->folder[0] == '\0' ? "." : sandbox->folder;
         if (sandbox->root[0] == '\0')

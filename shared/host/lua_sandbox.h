@@ -40,6 +40,14 @@ struct sandbox_source {
     size_t length;
 };
 
+/* A module that is read from another file than its name says, wherever that lies. */
+#define SANDBOX_REPLACED_MAX 8
+struct sandbox_replaced {
+    char file[256]; /* of the module, as require looks for it: "hardware/host.lua" */
+    char path[SANDBOX_PATH_SIZE];
+    bool required; /* by the file or one that it requires */
+};
+
 struct sandbox {
     lua_State *L;
     size_t memory_used;
@@ -47,6 +55,8 @@ struct sandbox {
     int64_t stop_ns; /* on the thread's processor clock */
     bool overrun;
     struct user_error *error; /* of the call under way */
+    uint32_t replaced_count; /* filled in by the owner before anything runs */
+    struct sandbox_replaced replaced[SANDBOX_REPLACED_MAX];
     uint32_t source_count;
     struct sandbox_source sources[SANDBOX_SOURCES_MAX];
     char folder[SANDBOX_PATH_SIZE]; /* of the scenario */

@@ -1,7 +1,9 @@
 /* The binary `tandem`: both runtimes behind one command line. */
 #include "host/command.h"
+#include "host/replay_command.h"
 #include "host/run_command.h"
 #include "sim/commands.h"
+#include "sim/divergence.h"
 #ifdef TANDEM_REAL
 #include "real/commands.h"
 #include "real/process/commands.h"
@@ -9,9 +11,9 @@
 
 /* The two ways to run a scenario; the first is the default. */
 static const struct backend backends[] = {
-    {.name = "sim", .run = run_simulated, .alone = run_simulated_alone},
+    {.name = "sim", .run = run_simulated, .replay = replay_simulated, .alone = run_simulated_alone},
 #ifdef TANDEM_REAL
-    {.name = "real", .run = run_real, .alone = run_real_alone},
+    {.name = "real", .run = run_real, .replay = replay_real, .alone = run_real_alone},
 #else
     {.name = "real",
      .absent = "this tandem was built without it: libfabric or PMIx was not installed (libfabric-dev, "
@@ -39,14 +41,37 @@ static const struct command command_run = {
     .run = run,
 };
 
+static int replay(const struct command_context *context, const struct arguments *arguments, struct user_error *error)
+{
+    return replay_by_backend(backends, sizeof backends / sizeof *backends, sim_divergence, context, arguments, error);
+}
+
+static const struct command command_replay = {
+    .name = "replay",
+    .operands = "RUN",
+    .operands_min = 1,
+    .operands_max = 1,
+    .summary = "a stored run's arrivals and lengths on the other backend, and both side by side",
+    .description =
+        "RUN is a run's number, last, last~N, or SCENARIO/SEED. Its scenario with all that was set is run again with\n"
+        "exactly the arrivals that were stored, in simulation if it was real and for real if it was simulated, or\n"
+        "as --backend says. --hardware and --set change it further. Steps and transfers are recorded, the new run\n"
+        "is stored with a link to the old one, and `tandem compare` of both is the answer.",
+    .options = run_options,
+    .run = replay,
+};
+
 const struct command *const commands[] = {
     &command_plan,
     &command_run,
+    &command_replay,
     &command_explain,
     &command_compare,
     &command_bench,
 #ifdef TANDEM_REAL
+    &command_calibrate,
     &command_bench_fabric,
+    &command_replay_events,
 #endif
     NULL,
 };

@@ -133,6 +133,46 @@ static void report_instances(const struct run_report *report, const struct outpu
     write_and_free(output, table);
 }
 
+/* What a real run measured of itself. Nothing of a simulated one. */
+static void report_real(const struct run_report *report, const struct output *output)
+{
+    bool real = false;
+    for (uint32_t k = 0; k < report->instance_count; k++)
+        real = real || report->instances[k].clock_error_ns >= 0;
+    if (!real)
+        return;
+    fputc('\n', output->file);
+    struct table *table =
+        table_new("the program itself: CPU time inside scheduler and messenger, clocks against the front's");
+    table_column(table, "name", "instance");
+    table_column(table, "steps", "steps");
+    table_column(table, "node_us_per_step", "node us/step");
+    table_column(table, "clock_offset_us", "clock offset us");
+    table_column(table, "clock_error_us", "known within us");
+    for (uint32_t k = 0; k < report->instance_count; k++) {
+        const struct instance_report *instance = &report->instances[k];
+        int64_t node_ns = instance_report_node_ns_per_step(instance);
+        table_row(table);
+        table_text(table, instance->name);
+        table_integer(table, (int64_t)instance->steps);
+        if (node_ns < 0)
+            table_none(table);
+        else
+            table_fixed(table, fixed_round(node_ns, 3, 1), 1);
+        table_fixed(table, fixed_round(instance->clock_offset_ns, 3, 1), 1);
+        table_fixed(table, fixed_round(instance->clock_error_ns, 3, 1), 1);
+    }
+    write_and_free(output, table);
+}
+
+/* Only where transfers were recorded. */
+static void report_hidden(const struct run_report *report, const struct output *output)
+{
+    if (report->transfer_hidden_permille >= 0)
+        fprintf(output->file, "of the time of transfers, %d.%d %% passed beneath prefill\n",
+                report->transfer_hidden_permille / 10, report->transfer_hidden_permille % 10);
+}
+
 static void report_csv(const struct run_report *report, const struct output *output)
 {
     struct table *table = table_new(NULL);
@@ -165,6 +205,8 @@ void report_run(const struct run_report *report, const struct output *output)
     metric_columns(spans, "span", "");
     span_rows(spans, report);
     write_and_free(output, spans);
+    report_hidden(report, output);
     fputc('\n', output->file);
     report_instances(report, output);
+    report_real(report, output);
 }

@@ -84,6 +84,7 @@ bool results_run_find(struct results *store, const struct results_key *key, int6
 struct results_begin {
     struct results_key key;
     enum results_kind kind;
+    int64_t replay_of;    /* the run whose arrivals this one has; 0: none */
     uint32_t record;      /* enum results_record */
     bool has_targets;     /* goodput counts requests within every limit; otherwise it counts completed ones */
     const char *compiler; /* not part of the key by design; kept to find out where that fails */
@@ -178,6 +179,10 @@ struct instance_report {
     uint32_t overhead_bound_permille;
     uint64_t preemptions;
     uint64_t nic_bytes;
+    uint64_t steps;
+    int64_t node_ns;         /* CPU time inside the node (scheduler, messenger) over the run; negative: not measured */
+    int64_t clock_offset_ns; /* of its host's clock to the front's, as taken out of all times; 0: the same clock */
+    int64_t clock_error_ns;  /* at most, of what is left; negative: not a real run */
 };
 
 /* A stored run as reports show it. */
@@ -209,6 +214,7 @@ struct run_report {
     struct metric_summary e2e;
     struct metric_summary spans[SPAN_COUNT];
     struct metric_summary transfer;    /* first post to last byte; of runs that recorded transfers */
+    int32_t transfer_hidden_permille;  /* of the transfers' time, what passed before prefill had ended; -1: unknown */
     uint64_t cached_tokens;            /* of prompt_tokens, those that prefillers had cached */
     struct instance_report *instances; /* ascending by node */
     uint32_t instance_count;
@@ -222,6 +228,9 @@ void run_report_free(struct run_report *report);
 uint32_t run_report_cached_permille(const struct run_report *report);
 uint64_t run_report_output_tokens_deci_per_s(const struct run_report *report);
 
+/* Time inside the node per step; negative where it was not measured. */
+int64_t instance_report_node_ns_per_step(const struct instance_report *instance);
+
 /* What `run --format json` prints and expect(r) reads: scenario, seed, params, requests, ttft_ms, ... A quantity that
  * the run does not have is null. The caller owns it.
  * results_run_json() reads and converts. */
@@ -234,9 +243,26 @@ struct results_origin {
     char path[1024];
     uint32_t param_count;
     struct results_param params[RESULTS_ORIGIN_PARAMS_MAX]; /* by path; owned */
+    int64_t replay_of;                                      /* the run whose arrivals it has; 0: none */
 };
+
+/* The parameter that tells a run played again from others of its scenario and seed: no path of a scenario, and not
+ * among the parameters of an origin. Its value is the number of the other run. */
+#define RESULTS_REPLAY_PARAM "replay"
+
 bool results_origin_read(struct results *store, int64_t run, struct results_origin *origin, struct user_error *error);
 void results_origin_free(struct results_origin *origin);
+
+/* The requests of a run by id, from 0 on; owned. Every one that arrived is there, however it ended. */
+struct results_requests {
+    uint32_t count;
+    int64_t *arrived_ns;
+    uint32_t *prompt_tokens;
+    uint32_t *output_tokens;
+};
+bool results_requests_read(struct results *store, int64_t run, struct results_requests *requests,
+                           struct user_error *error);
+void results_requests_free(struct results_requests *requests);
 
 /* Turns what a user calls a run into its id: a number; "last" and "last~N" (probes do not count); "NAME/SEED" or
  * "NAME", the newest run of a scenario. 0 and an error that names the nearest when there is none. */

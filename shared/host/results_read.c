@@ -83,6 +83,15 @@ static bool take_prefix(sqlite3_stmt *row, void *context)
     return true;
 }
 
+static bool take_hidden(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    uint64_t transfer_ns = column_count(row, 0);
+    if (transfer_ns > 0)
+        report->transfer_hidden_permille = (int32_t)mul_div_floor_u64(column_count(row, 1), 1000, transfer_ns);
+    return true;
+}
+
 static bool take_mean(sqlite3_stmt *row, void *context)
 {
     struct metric_summary *metric = context;
@@ -112,6 +121,11 @@ static bool take_percentile(sqlite3_stmt *row, void *context)
     return true;
 }
 
+static int64_t column_known(sqlite3_stmt *row, int column, int64_t otherwise)
+{
+    return sqlite3_column_type(row, column) == SQLITE_NULL ? otherwise : sqlite3_column_int64(row, column);
+}
+
 static bool take_instance(sqlite3_stmt *row, void *context)
 {
     struct run_report *report = context;
@@ -134,6 +148,10 @@ static bool take_instance(sqlite3_stmt *row, void *context)
     instance->overhead_bound_permille = (uint32_t)column_count(row, 9);
     instance->preemptions = column_count(row, 10);
     instance->nic_bytes = column_count(row, 11);
+    instance->steps = column_count(row, 12);
+    instance->node_ns = column_known(row, 13, -1);
+    instance->clock_offset_ns = column_known(row, 14, 0);
+    instance->clock_error_ns = column_known(row, 15, -1);
     return true;
 }
 
@@ -164,6 +182,7 @@ static bool read_metrics(struct results *store, int64_t run, struct run_report *
 bool results_run_read(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
 {
     memset(report, 0, sizeof *report);
+    report->transfer_hidden_permille = -1;
     bool good = each_row(store,
                          "SELECT run_id, scenario, scenario_identity, build_identity, backend, kind, params, seed,"
                          " trace_hash, event_count, final_draw, arrived, completed, rejected, failed, aborted,"
@@ -177,10 +196,13 @@ bool results_run_read(struct results *store, int64_t run, struct run_report *rep
     good = good && read_metrics(store, run, report, error) &&
            each_row(store, "SELECT cached_tokens FROM run_prefix WHERE run_id = ?", run, NULL, take_prefix, report,
                     error) &&
+           each_row(store, "SELECT transfer_ns, hidden_ns FROM run_transfer_hidden WHERE run_id = ?", run, NULL,
+                    take_hidden, report, error) &&
            each_row(store,
                     "SELECT name, role, ranks, requests, utilization_permille, kv_used_peak_permille,"
                     " compute_bound_permille, bandwidth_bound_permille, communication_bound_permille,"
-                    " overhead_bound_permille, preemptions, nic_bytes FROM run_instance WHERE run_id = ? ORDER BY node",
+                    " overhead_bound_permille, preemptions, nic_bytes, steps, node_ns, clock_offset_ns, clock_error_ns"
+                    " FROM run_instance JOIN run_instance_real USING (run_id, node) WHERE run_id = ? ORDER BY node",
                     run, NULL, take_instance, report, error);
     if (!good)
         run_report_free(report);
@@ -223,16 +245,30 @@ static json_t *params_json(const char *params)
     return json;
 }
 
+int64_t instance_report_node_ns_per_step(const struct instance_report *instance)
+{
+    return instance->node_ns < 0 || instance->steps == 0 ? -1 : instance->node_ns / (int64_t)instance->steps;
+}
+
+static json_t *us_json(bool known, int64_t value_ns)
+{
+    return known ? json_fixed(value_ns, 3) : json_null();
+}
+
 static json_t *instance_json(const struct instance_report *instance)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "name", instance->name, "role",
-                     instance->role, "ranks", (json_int_t)instance->ranks, "requests", (json_int_t)instance->requests,
-                     "utilization", json_fixed(instance->utilization_permille, 3), "compute_bound",
-                     json_fixed(instance->compute_bound_permille, 3), "bandwidth_bound",
-                     json_fixed(instance->bandwidth_bound_permille, 3), "communication_bound",
-                     json_fixed(instance->communication_bound_permille, 3), "overhead_bound",
-                     json_fixed(instance->overhead_bound_permille, 3), "kv_used_peak",
-                     json_fixed(instance->kv_used_peak_permille, 3), "preemptions", (json_int_t)instance->preemptions);
+    int64_t node_ns = instance_report_node_ns_per_step(instance);
+    bool real = instance->clock_error_ns >= 0;
+    return json_pack(
+        "{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "name", instance->name, "role",
+        instance->role, "ranks", (json_int_t)instance->ranks, "requests", (json_int_t)instance->requests, "utilization",
+        json_fixed(instance->utilization_permille, 3), "compute_bound", json_fixed(instance->compute_bound_permille, 3),
+        "bandwidth_bound", json_fixed(instance->bandwidth_bound_permille, 3), "communication_bound",
+        json_fixed(instance->communication_bound_permille, 3), "overhead_bound",
+        json_fixed(instance->overhead_bound_permille, 3), "kv_used_peak",
+        json_fixed(instance->kv_used_peak_permille, 3), "preemptions", (json_int_t)instance->preemptions,
+        "node_us_per_step", us_json(node_ns >= 0, node_ns), "clock_offset_us", us_json(real, instance->clock_offset_ns),
+        "clock_error_us", us_json(real, instance->clock_error_ns));
 }
 
 static json_t *counts_json(const struct run_report *report)
@@ -281,6 +317,9 @@ json_t *run_report_json(const struct run_report *report)
     json_object_set_new(json, "itl_ms", metric_json(&report->itl));
     json_object_set_new(json, "e2e_ms", metric_json(&report->e2e));
     json_object_set_new(json, "transfer_ms", metric_json(&report->transfer));
+    json_object_set_new(json, "transfer_hidden_share",
+                        report->transfer_hidden_permille < 0 ? json_null()
+                                                             : json_fixed(report->transfer_hidden_permille, 3));
     json_object_set_new(json, "spans_ms", spans);
     json_object_set_new(json, "instances", instances);
     return json;

@@ -399,10 +399,44 @@ static const char *const version_3[] = {
     NULL,
 };
 
+/* ---- Version 4: runs that are played again ------------------------------------------------------------------------ */
+
+static const char *const version_4[] = {
+    "ALTER TABLE run ADD COLUMN replay_of INTEGER REFERENCES run(id) -- whose arrivals it has",
+
+    NULL,
+};
+
+/* ---- Version 5: what real runs measure of themselves; transfers beneath prefill --------------------------------- */
+
+static const char *const version_5[] = {
+    /* A real run keeps samples of its nodes: node_ns (CPU time inside the node, all told), clock_offset_ns (its clock
+     * less the front's, as estimated) and clock_error_ns (of that, at most). */
+    "CREATE VIEW run_instance_real AS\n"
+    "SELECT instance.run_id AS run_id, instance.node AS node, steps,\n"
+    "  max(CASE counter WHEN 'node_ns' THEN value END) AS node_ns,\n"
+    "  max(CASE counter WHEN 'clock_offset_ns' THEN value END) AS clock_offset_ns,\n"
+    "  max(CASE counter WHEN 'clock_error_ns' THEN value END) AS clock_error_ns\n"
+    "FROM instance LEFT JOIN sample USING (run_id, node) GROUP BY instance.run_id, instance.node",
+
+    /* Of a request's time from the first post to the last byte, what passed before its prefill had ended. */
+    "CREATE VIEW run_transfer_hidden AS\n"
+    "SELECT run_id, sum(transfer_ns) AS transfer_ns, sum(max(0, min(transfer_ns, beneath_ns))) AS hidden_ns FROM (\n"
+    "  SELECT transfer.run_id AS run_id, max(landed_ns) - min(posted_ns) AS transfer_ns,\n"
+    "    prefill_finished_ns - min(posted_ns) AS beneath_ns\n"
+    "  FROM transfer JOIN request USING (run_id, request)\n"
+    "  WHERE outcome = 1 AND warmup = 0 GROUP BY transfer.run_id, transfer.request)\n"
+    "GROUP BY run_id",
+
+    NULL,
+};
+
 const struct results_migration results_migrations[] = {
     {version_1},
     {version_2},
     {version_3},
+    {version_4},
+    {version_5},
 };
 const uint32_t results_migration_count = sizeof results_migrations / sizeof *results_migrations;
 

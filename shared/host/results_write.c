@@ -179,7 +179,7 @@ static bool insert_run(struct results *store, const struct results_begin *begin,
     sqlite3_stmt *statement =
         results_prepare(store,
                         "INSERT INTO run (scenario_id, build_id, compiler, seed, backend, kind, params, has_targets,"
-                        " record, status, stored_unix_s, recency) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?,"
+                        " record, status, stored_unix_s, replay_of, recency) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?,"
                         " (SELECT coalesce(max(recency), 0) + 1 FROM run)) RETURNING id",
                         error);
     if (statement == NULL)
@@ -194,6 +194,8 @@ static bool insert_run(struct results *store, const struct results_begin *begin,
     sqlite3_bind_int(statement, 8, begin->has_targets);
     sqlite3_bind_int64(statement, 9, begin->record);
     sqlite3_bind_int64(statement, 10, (int64_t)time(NULL));
+    if (begin->replay_of != 0)
+        sqlite3_bind_int64(statement, 11, begin->replay_of);
     store->run.id = returning_id(store, statement, error);
     return store->run.id != 0 && insert_params(store, &begin->key, error);
 }

@@ -1,33 +1,70 @@
 /* See run_command.h. */
+#define _XOPEN_SOURCE 700 /* realpath */
+
 #include "host/run_command.h"
 
 #include "host/report_run.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- What was given ---------------------------------------------------------------------------------------------- */
+
+/* Takes `text`, which it owns. */
+static bool add_set(struct scenario_sets *sets, char *text, struct user_error *error)
+{
+    if (text == NULL || sets->count == SETS_MAX) {
+        user_error_set(error, NULL, 0, NULL, text == NULL ? "out of memory" : "--set: more than %d", SETS_MAX);
+        free(text);
+        return false;
+    }
+    sets->texts[sets->count] = text;
+    return scenario_override_split(text, &sets->sets[sets->count++], error);
+}
+
+/* NAME=FILE becomes hardware.NAME=/absolute/FILE: it is stored with the run, which may be asked for from elsewhere. */
+static bool add_hardware(struct scenario_sets *sets, const char *text, struct user_error *error)
+{
+    size_t name = strcspn(text, "=");
+    if (name == 0 || text[name] == '\0' || text[name + 1] == '\0') {
+        user_error_set(error, NULL, 0, NULL, "--hardware %s: must have the form NAME=FILE, as in host=build/host.lua",
+                       text);
+        return false;
+    }
+    char *path = realpath(text + name + 1, NULL);
+    if (path == NULL) {
+        user_error_set(error, NULL, 0, NULL, "--hardware %s: %s", text, strerror(errno));
+        return false;
+    }
+    size_t size = strlen(OVERRIDE_HARDWARE) + name + strlen(path) + 2;
+    char *set = malloc(size);
+    if (set != NULL)
+        snprintf(set, size, OVERRIDE_HARDWARE "%.*s=%s", (int)name, text, path);
+    free(path);
+    return add_set(sets, set, error);
+}
+
+static char *copy_text(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = malloc(size);
+    return copy == NULL ? NULL : memcpy(copy, text, size);
+}
 
 bool scenario_sets_read(const struct arguments *arguments, struct scenario_sets *sets, struct user_error *error)
 {
     size_t cursor = 0;
     const char *text;
     *sets = (struct scenario_sets){.count = 0};
-    while ((text = argument_next(arguments, "set", &cursor)) != NULL) {
-        if (sets->count == SETS_MAX) {
-            user_error_set(error, NULL, 0, NULL, "--set: more than %d", SETS_MAX);
+    while ((text = argument_next(arguments, "set", &cursor)) != NULL)
+        if (!add_set(sets, copy_text(text), error))
             return false;
-        }
-        size_t size = strlen(text) + 1;
-        char *copy = malloc(size);
-        if (copy == NULL) {
-            user_error_set(error, NULL, 0, NULL, "out of memory");
+    cursor = 0;
+    while (argument_offered(arguments, "hardware") && (text = argument_next(arguments, "hardware", &cursor)) != NULL)
+        if (!add_hardware(sets, text, error))
             return false;
-        }
-        sets->texts[sets->count] = memcpy(copy, text, size);
-        if (!scenario_override_split(copy, &sets->sets[sets->count++], error))
-            return false;
-    }
     return true;
 }
 
@@ -76,6 +113,15 @@ uint32_t run_params(const struct scenario_override *sets, size_t count, struct r
     return kept;
 }
 
+uint32_t run_replay_param(int64_t replay_of, char text[24], struct results_param *param)
+{
+    if (replay_of == 0)
+        return 0;
+    snprintf(text, 24, "%" PRId64, replay_of);
+    *param = (struct results_param){RESULTS_REPLAY_PARAM, text};
+    return 1;
+}
+
 /* ---- The answer -------------------------------------------------------------------------------------------------- */
 
 int run_tell(struct results *store, int64_t run, struct scenario *scenario, const struct scenario_override *overrides,
@@ -112,6 +158,7 @@ int run_tell(struct results *store, int64_t run, struct scenario *scenario, cons
 const struct option run_options[] = {
     {"backend", "sim|real", "simulate it (sim), or run it with processes and a fabric (real)", OPTION_CHOICE},
     {"set", "PATH=VALUE", "change a value of the scenario", OPTION_LIST},
+    HARDWARE_OPTION,
     {"seed", "N", "of the run (the scenario's)", OPTION_INTEGER},
     {"record", "LIST", "store these too: transfers, steps, or both with a comma", OPTION_TEXT},
     {"db", "FILE", "the results database (tandem.db)", OPTION_TEXT},
@@ -119,7 +166,7 @@ const struct option run_options[] = {
     {"threads", "N", "sim: of a sweep (one a processor)", OPTION_INTEGER},
     {"provider", "NAME", "real: of libfabric: shm, tcp, net, verbs, efa (the best that works)", OPTION_TEXT},
     {"device", "host|cuda", "real: what computes the steps (host)", OPTION_CHOICE},
-    {"bind", "ADDRESS", "real: IPv4 address of control and fabric (127.0.0.1)", OPTION_TEXT},
+    {"bind", "ADDRESS", "real: own IPv4 address, or its network (10.0.0.0/24); default 127.0.0.1", OPTION_TEXT},
     {"nics", "N", "real: endpoints an instance writes over (one a rank)", OPTION_INTEGER},
     {"window", "N", "real: writes in flight an endpoint (64)", OPTION_INTEGER},
     {"heartbeats", "N", "real: missed, of 200 ms, until a node is lost (10)", OPTION_INTEGER},
@@ -133,27 +180,36 @@ const struct option run_options[] = {
 static const struct backend *find_backend(const struct backend *backends, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
-        if (name == NULL || strcmp(backends[i].name, name) == 0)
+        if (strcmp(backends[i].name, name) == 0)
             return &backends[i];
     return NULL; /* the option's choices are the table's names */
 }
 
-int run_by_backend(const struct backend *backends, size_t count, const struct command_context *command,
-                   const struct arguments *arguments, struct user_error *error)
+const struct backend *backend_choose(const struct backend *backends, size_t count, const char *otherwise,
+                                     const struct arguments *arguments, struct user_error *error)
 {
-    const struct backend *chosen = find_backend(backends, count, argument_text(arguments, "backend"));
+    const char *name = argument_text(arguments, "backend");
+    name = name == NULL ? otherwise : name;
+    const struct backend *chosen = find_backend(backends, count, name);
     if (chosen == NULL || chosen->run == NULL) {
-        user_error_set(error, NULL, 0, NULL, "--backend %s: %s", argument_text(arguments, "backend"),
+        user_error_set(error, NULL, 0, NULL, "--backend %s: %s", name,
                        chosen == NULL ? "this program does not know it" : chosen->absent);
-        return EXIT_USER;
+        return NULL;
     }
     for (size_t i = 0; i < count; i++) {
         for (size_t k = 0; &backends[i] != chosen && backends[i].alone[k] != NULL; k++) {
             if (!argument_given(arguments, backends[i].alone[k]))
                 continue;
             user_error_set(error, NULL, 0, NULL, "--%s is for --backend %s", backends[i].alone[k], backends[i].name);
-            return EXIT_USER;
+            return NULL;
         }
     }
-    return chosen->run(command, arguments, error);
+    return chosen;
+}
+
+int run_by_backend(const struct backend *backends, size_t count, const struct command_context *command,
+                   const struct arguments *arguments, struct user_error *error)
+{
+    const struct backend *chosen = backend_choose(backends, count, backends[0].name, arguments, error);
+    return chosen == NULL ? EXIT_USER : chosen->run(command, arguments, error);
 }

@@ -9,7 +9,8 @@ struct scenario_loaded {
     struct scenario scenario;
     struct sandbox sandbox;
     struct origins origins;
-    struct scenario_override *sets; /* copies */
+    struct step_tables *steps[SCENARIO_POOLS_MAX]; /* of the pools that have some, in the order of reading */
+    struct scenario_override *sets;                /* copies */
     size_t set_count;
 };
 
@@ -24,6 +25,8 @@ void scenario_override_apply(lua_State *L, const struct scenario_override *overr
 /* scenario_read_*.c: sections of a scenario. `root` is the scenario's cursor. */
 void scenario_read_model(const struct cursor *root, struct architecture *model);
 void scenario_read_pools(const struct cursor *root, struct scenario *scenario);
+/* Steps measured on the machine at the cursor; its `gpu` has been read. */
+void scenario_read_steps(const struct cursor *machine, struct hardware *hardware);
 void scenario_read_load(const struct cursor *root, struct load *load);
 void scenario_read_policies(const struct cursor *root, struct scenario *scenario);
 void scenario_read_vary(const struct cursor *root, struct scenario *scenario);

@@ -85,12 +85,59 @@ static void read_scenario(const struct cursor *root, struct scenario *scenario)
     scenario_identify(scenario);
 }
 
+static bool replaces_module(const struct scenario_override *override)
+{
+    return strncmp(override->path, OVERRIDE_HARDWARE, strlen(OVERRIDE_HARDWARE)) == 0;
+}
+
+/* Of a module replaced twice the last file counts. */
+static void replace_modules(lua_State *L, const struct scenario_loaded *loaded)
+{
+    struct sandbox *sandbox = sandbox_of(L);
+    for (size_t k = 0; k < loaded->set_count; k++) {
+        const struct scenario_override *override = &loaded->sets[k];
+        char file[sizeof sandbox->replaced[0].file];
+        if (!replaces_module(override))
+            continue;
+        snprintf(file, sizeof file, "hardware/%.200s.lua", override->path + strlen(OVERRIDE_HARDWARE));
+        uint32_t place = 0;
+        while (place < sandbox->replaced_count && strcmp(sandbox->replaced[place].file, file) != 0)
+            place++;
+        if (place == SANDBOX_REPLACED_MAX || strlen(override->value) >= SANDBOX_PATH_SIZE)
+            sandbox_fail(L, override->path, 0, NULL, "at most %d machines are replaced, by paths of at most %d bytes",
+                         SANDBOX_REPLACED_MAX, SANDBOX_PATH_SIZE - 1);
+        struct sandbox_replaced *replaced = &sandbox->replaced[place];
+        memcpy(replaced->file, file, sizeof file);
+        snprintf(replaced->path, sizeof replaced->path, "%s", override->value);
+        sandbox->replaced_count = place == sandbox->replaced_count ? place + 1 : sandbox->replaced_count;
+    }
+}
+
+static void check_replaced(lua_State *L)
+{
+    const struct sandbox *sandbox = sandbox_of(L);
+    for (uint32_t k = 0; k < sandbox->replaced_count; k++) {
+        const struct sandbox_replaced *replaced = &sandbox->replaced[k];
+        const char *name = strchr(replaced->file, '/') + 1;
+        int length = (int)strlen(name) - (int)strlen(".lua");
+        if (!replaced->required)
+            sandbox_fail(L, sandbox->sources[0].name, 0, NULL,
+                         "nothing requires \"hardware.%.*s\", so that --hardware %.*s=%s has no effect", length, name,
+                         length, name, replaced->path);
+    }
+}
+
 static int load_protected(lua_State *L)
 {
     struct scenario_loaded *loaded = lua_touserdata(L, 1);
-    struct reader reader = {.L = L, .origins = &loaded->origins, .sets = loaded->sets, .set_count = loaded->set_count};
+    struct reader reader = {.L = L,
+                            .origins = &loaded->origins,
+                            .sets = loaded->sets,
+                            .set_count = loaded->set_count,
+                            .steps = loaded->steps};
     const char *path = loaded->scenario.path;
     luaL_checkstack(L, 64, NULL);
+    replace_modules(L, loaded);
     sandbox_run_file(L, path);
     const struct word_mark *mark = scenario_word(L, -1);
     if (mark == NULL || strcmp(mark->word, "scenario") != 0)
@@ -98,8 +145,10 @@ static int load_protected(lua_State *L)
     for (size_t k = 0; k < loaded->set_count; k++) {
         if (k == 0)
             scenario_word_copy(L);
-        scenario_override_apply(L, &loaded->sets[k]);
+        if (!replaces_module(&loaded->sets[k]))
+            scenario_override_apply(L, &loaded->sets[k]);
     }
+    check_replaced(L);
     struct cursor root = cursor_at_word(&reader, "", scenario_word(L, -1));
     read_scenario(&root, &loaded->scenario);
     return 0;
@@ -158,6 +207,8 @@ void scenario_free(struct scenario *scenario)
     if (loaded == NULL)
         return;
     sandbox_close(&loaded->sandbox);
+    for (size_t k = 0; k < SCENARIO_POOLS_MAX; k++)
+        free(loaded->steps[k]);
     free(loaded->sets);
     free(loaded->origins.items);
     free(loaded);

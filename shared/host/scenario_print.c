@@ -39,6 +39,59 @@ static const char *name_of(const struct field_name *names, uint32_t count, int64
     check_failed("an enum has a name", __FILE__, __LINE__);
 }
 
+/* "{1, 2, 4}", or "{ns(80), ns(95)}". */
+static void visit_list(const struct walk *walk, const char *path, const char *key, const int64_t *values,
+                       uint32_t count, bool times)
+{
+    char full[READ_PATH_SIZE];
+    char text[STEP_KNOTS_MAX * 32];
+    size_t used = 0;
+    snprintf(full, sizeof full, "%s.%s", path, key);
+    for (uint32_t k = 0; k < count; k++)
+        used += (size_t)snprintf(text + used, sizeof text - used, times ? "%sns(%lld)" : "%s%lld", k == 0 ? "{" : ", ",
+                                 (long long)values[k]);
+    snprintf(text + used, sizeof text - used, "}");
+    walk->visit(walk->context, full, text);
+}
+
+static void visit_grid(const struct walk *walk, const char *path, const char *row_key, const char *column_key,
+                       const struct step_grid *grid)
+{
+    char key[READ_PATH_SIZE];
+    int64_t rows[STEP_KNOTS_MAX];
+    int64_t columns[STEP_KNOTS_MAX];
+    if (grid->row_count == 0)
+        return;
+    for (uint32_t k = 0; k < grid->row_count; k++)
+        rows[k] = grid->rows[k];
+    for (uint32_t k = 0; k < grid->column_count; k++)
+        columns[k] = (int64_t)grid->columns[k];
+    visit_list(walk, path, row_key, rows, grid->row_count, false);
+    visit_list(walk, path, column_key, columns, grid->column_count, false);
+    for (uint32_t k = 0; k < grid->row_count; k++) {
+        snprintf(key, sizeof key, "time.%u", k + 1);
+        visit_list(walk, path, key, grid->ns[k], grid->column_count, true);
+    }
+}
+
+/* Nothing where nothing was measured: what scenarios meant before there were tables, they mean still. */
+static void visit_steps(const struct walk *walk, const char *machine, const struct step_tables *tables)
+{
+    char path[READ_PATH_SIZE];
+    char part[READ_PATH_SIZE + 16];
+    for (uint32_t k = 0; tables != NULL && k < tables->count; k++) {
+        const struct step_table *table = &tables->item[k];
+        snprintf(path, sizeof path, "%.120s.steps.%u", machine, k + 1);
+        visit_fields(walk, path, &schema_steps, table);
+        snprintf(part, sizeof part, "%s.sharding", path);
+        visit_fields(walk, part, &schema_sharding, &table->parallelism);
+        snprintf(part, sizeof part, "%s.prefill", path);
+        visit_grid(walk, part, "tokens", "keys", &table->prefill);
+        snprintf(part, sizeof part, "%s.decode", path);
+        visit_grid(walk, part, "sequences", "context", &table->decode);
+    }
+}
+
 static void visit_pool(const struct walk *walk, const struct pool *pool)
 {
     char path[READ_PATH_SIZE];
@@ -54,6 +107,7 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
     }
     snprintf(path, sizeof path, "pools.%s.machine", pool->name);
     visit_fields(walk, path, &schema_machine, &pool->hardware);
+    visit_steps(walk, path, pool->hardware.steps);
     snprintf(path, sizeof path, "pools.%s.machine.nic", pool->name);
     visit_fields(walk, path, &schema_nic, &pool->hardware.nic);
 }

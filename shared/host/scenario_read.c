@@ -392,6 +392,23 @@ void read_fields(const struct cursor *cursor, const struct schema *schema, void 
     }
 }
 
+uint32_t read_list_length(const struct cursor *cursor, uint32_t max, const char *limit)
+{
+    lua_State *L = cursor->reader->L;
+    lua_Unsigned length = lua_rawlen(L, cursor->index);
+    if (length == 0)
+        cursor_fail(cursor, NULL, "at least one entry is wanted");
+    if (length > max)
+        cursor_fail(cursor, NULL, "at most %u entries (%s), not %llu", max, limit, (unsigned long long)length);
+    lua_pushnil(L);
+    while (lua_next(L, cursor->index) != 0) {
+        lua_pop(L, 1);
+        if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 1 || lua_tointeger(L, -1) > (lua_Integer)length)
+            cursor_fail(cursor, NULL, "a list is wanted: values without names, one after the other");
+    }
+    return (uint32_t)length;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

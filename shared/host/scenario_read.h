@@ -32,6 +32,7 @@ struct reader {
     struct origins *origins;
     const struct scenario_override *sets;
     size_t set_count;
+    struct step_tables **steps; /* SCENARIO_POOLS_MAX places for what is allocated while reading; NULL: free */
 };
 
 /* A table being read. */
@@ -73,6 +74,9 @@ void read_no_others(const struct cursor *cursor, const struct schema *schema, co
 
 /* The whole number on top of the stack, in [min, max]. */
 int64_t read_count(const struct cursor *cursor, const char *key, int64_t min, int64_t max, const char *limit);
+
+/* The length of the list at the cursor; fails when anything but a list of 1 to `max` entries is there. */
+uint32_t read_list_length(const struct cursor *cursor, uint32_t max, const char *limit);
 
 /* The keys of the table at the cursor in alphabetical order; at most `max`, else it fails. The texts live in the
  * table. */

@@ -167,6 +167,8 @@ void scenario_read_vary(const struct cursor *root, struct scenario *scenario)
         struct vary *vary = &scenario->vary[scenario->vary_count];
         if (fixed(root->reader, paths[k]))
             continue;
+        if (strncmp(paths[k], OVERRIDE_HARDWARE, strlen(OVERRIDE_HARDWARE)) == 0)
+            cursor_fail(&cursor, paths[k], "a machine is varied where a pool has it: pools.NAME.machine");
         if (strlen(paths[k]) >= sizeof vary->path)
             cursor_fail(&cursor, NULL, "no key has so long a path");
         snprintf(vary->path, sizeof vary->path, "%s", paths[k]);

@@ -26,7 +26,7 @@ void scenario_read_model(const struct cursor *root, struct architecture *model)
 
 static void read_machine(const struct cursor *pool, struct hardware *machine)
 {
-    static const char *const others[] = {"nic"};
+    static const char *const others[] = {"nic", "steps"};
     lua_State *L = pool->reader->L;
     cursor_push_table(pool, "machine", "machine");
     struct cursor cursor = cursor_below(pool, "machine");
@@ -36,25 +36,9 @@ static void read_machine(const struct cursor *pool, struct hardware *machine)
     struct cursor nic = cursor_below(&cursor, "nic");
     read_no_others(&nic, &schema_nic, NULL, 0);
     read_fields(&nic, &schema_nic, &machine->nic);
-    lua_pop(L, 2);
-}
-
-/* The length of the list at the cursor; fails when anything but a list is there. */
-static uint32_t read_list_length(const struct cursor *cursor, uint32_t max, const char *limit)
-{
-    lua_State *L = cursor->reader->L;
-    lua_Unsigned length = lua_rawlen(L, cursor->index);
-    if (length == 0)
-        cursor_fail(cursor, NULL, "at least one entry is wanted");
-    if (length > max)
-        cursor_fail(cursor, NULL, "at most %u entries (%s), not %llu", max, limit, (unsigned long long)length);
-    lua_pushnil(L);
-    while (lua_next(L, cursor->index) != 0) {
-        lua_pop(L, 1);
-        if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) < 1 || lua_tointeger(L, -1) > (lua_Integer)length)
-            cursor_fail(cursor, NULL, "a list is wanted: values without names, one after the other");
-    }
-    return (uint32_t)length;
+    lua_pop(L, 1);
+    scenario_read_steps(&cursor, machine);
+    lua_pop(L, 1);
 }
 
 static void read_shardings(const struct cursor *pool, struct pool *result)

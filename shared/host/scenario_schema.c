@@ -30,7 +30,7 @@
 #define TEXT(key, type, member)                                                                                        \
     {key, FIELD_TEXT, 0, false, AT(type, member), 0, 0, ANY, NULL, NULL, 0}
 #define TEXT_OF(key, type, member, list)                                                                               \
-    {key, FIELD_TEXT, 0, true, AT(type, member), 0, 0, ANY, NULL, NAMES(list)}
+    {key, FIELD_TEXT, 0, false, AT(type, member), 0, 0, ANY, NULL, NAMES(list)}
 #define TIME_REQUIRED(key, type, member, min)                                                                          \
     {key, FIELD_TIME_NS, QUANTITY_TIME, true, AT(type, member), 0, min, ANY - 1, NULL, NULL, 0}
 #define TIME(key, type, member, fallback, min, max)                                                                    \
@@ -106,7 +106,7 @@ static const struct field_name gpu_names[] = {{"A100", 0}, {"H100", 0}, {"H200",
 
 static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
-    TEXT_OF("gpu", struct hardware, gpu, gpu_names),
+    TEXT_OF("gpu", struct hardware, gpu, gpu_names), /* scenario_read_steps.c says when it may be absent */
     COUNT_REQUIRED("gpus", struct hardware, gpus_per_node, 1, 1024, NULL),
     QUANTITY_REQUIRED("memory", struct hardware, memory_bytes, QUANTITY_BYTES, INT64_C(1) << 20, ANY - 1),
     QUANTITY_REQUIRED("memory_bandwidth", struct hardware, memory_bytes_per_s, QUANTITY_BYTE_RATE, 1000000, ANY - 1),
@@ -121,6 +121,12 @@ static const struct field machine_fields[] = {
     TEXT_REQUIRED("price_basis", struct hardware, price_basis),
 };
 const struct schema schema_machine = {machine_fields, LENGTH(machine_fields)};
+
+static const struct field steps_fields[] = {
+    TEXT_REQUIRED("model", struct step_table, model),
+    TIME_REQUIRED("first_layer", struct step_table, first_layer_ns, 0),
+};
+const struct schema schema_steps = {steps_fields, LENGTH(steps_fields)};
 
 static const struct field sharding_fields[] = {
     COUNT("tensor", struct parallelism, tensor, 1, 1, RANKS_MAX, "RANKS_MAX"),

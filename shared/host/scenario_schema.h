@@ -52,6 +52,7 @@ extern const struct schema schema_top;
 extern const struct schema schema_model;
 extern const struct schema schema_machine;
 extern const struct schema schema_nic;
+extern const struct schema schema_steps;
 extern const struct schema schema_pool;
 extern const struct schema schema_sharding;
 extern const struct schema schema_routing;

@@ -13,7 +13,7 @@
 
 static const char *const words[] = {
     "scenario", "pool",  "model",     "machine", "nic",  "poisson", "evenly", "burst",
-    "closed",   "trace", "quantiles", "ttft",    "tpot", "e2e",     "itl",
+    "closed",   "trace", "quantiles", "ttft",    "tpot", "e2e",     "itl",    "steps",
 };
 
 static struct word_mark *find_mark(lua_State *L, int index)

@@ -43,4 +43,10 @@ struct step_table {
     struct step_grid decode;
 };
 
+/* What was measured on one machine. Owned by the scenario it was read from; pools and copies of it point here. */
+struct step_tables {
+    uint32_t count;
+    struct step_table item[STEP_TABLES_MAX];
+};
+
 #endif

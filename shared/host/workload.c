@@ -23,6 +23,7 @@ struct workload {
     struct load load;
     uint64_t seed;
     const struct trace_file *trace;
+    const struct workload_arrivals *given; /* NULL: arrivals are drawn */
     struct rng arrivals;
     struct rng prompts;
     struct rng outputs;
@@ -211,6 +212,8 @@ static int64_t trace_next(const struct workload *workload)
 
 static int64_t arrival_of_next(struct workload *workload)
 {
+    if (workload->given != NULL)
+        return workload->given->at_ns[workload->next_id];
     switch (workload->load.arrivals) {
     case ARRIVAL_POISSON:
         return poisson_next(workload, 1);
@@ -237,6 +240,8 @@ static int64_t arrival_of_next(struct workload *workload)
 
 static bool over(const struct workload *workload, int64_t arrival_ns)
 {
+    if (workload->given != NULL)
+        return workload->next_id >= workload->given->count;
     return workload->next_id >= workload->requests_max ||
            (workload->load.duration_ns > 0 && arrival_ns >= workload->load.duration_ns);
 }
@@ -307,7 +312,7 @@ int64_t workload_next_ns(const struct workload *workload)
 
 bool workload_closed_next(struct workload *workload, int64_t now_ns, struct workload_item *item)
 {
-    CHECK(workload->load.arrivals == ARRIVAL_CLOSED);
+    CHECK(workload->load.arrivals == ARRIVAL_CLOSED && workload->given == NULL);
     if (over(workload, now_ns))
         return false;
     make_request(workload, now_ns, item);
@@ -503,6 +508,12 @@ static bool prepare(struct workload *workload, struct user_error *error)
 struct workload *workload_create(const struct load *load, uint64_t seed, const struct trace_file *trace,
                                  struct user_error *error)
 {
+    return workload_create_again(load, seed, trace, NULL, error);
+}
+
+struct workload *workload_create_again(const struct load *load, uint64_t seed, const struct trace_file *trace,
+                                       const struct workload_arrivals *arrivals, struct user_error *error)
+{
     CHECK((load->arrivals == ARRIVAL_TRACE) == (trace != NULL));
     struct workload *workload = calloc(1, sizeof *workload);
     if (workload == NULL) {
@@ -512,6 +523,7 @@ struct workload *workload_create(const struct load *load, uint64_t seed, const s
     workload->load = *load;
     workload->seed = seed;
     workload->trace = trace;
+    workload->given = arrivals;
     if (!prepare(workload, error)) {
         workload_free(workload);
         return NULL;

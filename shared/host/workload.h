@@ -72,6 +72,17 @@ struct workload;
 struct workload *workload_create(const struct load *load, uint64_t seed, const struct trace_file *trace,
                                  struct user_error *error);
 
+/* Instants of requests that have arrived before, by id, not descending: a run that is played again. */
+struct workload_arrivals {
+    uint32_t count;
+    const int64_t *at_ns;
+};
+
+/* The same requests, with the aborts of their clients as long after, but at these instants; must outlive the workload.
+ * Nothing else ends the load, and a closed loop is open: its requests come when they came. */
+struct workload *workload_create_again(const struct load *load, uint64_t seed, const struct trace_file *trace,
+                                       const struct workload_arrivals *arrivals, struct user_error *error);
+
 void workload_free(struct workload *workload); /* NULL is allowed */
 
 /* The next item in order of time; of equal times the arrivals first. False: none is left, or (closed loop) none until

@@ -128,7 +128,6 @@ static enum reject_reason check_request(struct decode_side *side, const struct m
 void decode_side_request(struct decode_side *side, const struct message *m)
 {
     struct instance *instance = side->instance;
-    instance_received(instance, m->number);
     enum reject_reason reason = check_request(side, m, peers_find(&side->peers, m->peer));
     uint32_t slot = reason == REJECT_NONE ? instance_take_slot(instance) : SLOT_NONE;
     if (slot == SLOT_NONE) {

@@ -221,13 +221,26 @@ void front_abort(struct front *front, uint32_t id)
     rt_send(front->rt, decoder->node, front->buffer, length);
 }
 
+/* A decoder may know that a prefiller is lost before the front does: a request that failed by it goes to another, or
+ * all its attempts would be over by the time the front hears. */
+static bool route_around(struct front *front, uint32_t slot, uint32_t prefiller)
+{
+    struct router_member *member = &front->prefillers.members[prefiller];
+    bool lost = member->lost;
+    member->lost = true;
+    bool routed = route(front, slot);
+    member->lost = lost;
+    return routed || (!lost && route(front, slot));
+}
+
 static void failed(struct front *front, uint32_t slot, enum fail_reason reason)
 {
     struct front_request *r = &front->requests[slot];
     forget_route(front, r);
     r->attempt++;
     bool again = !r->aborted && r->attempt < front->config->messenger.attempts_max;
-    if (again && route(front, slot))
+    bool by_prefiller = reason == FAIL_PEER_LOST && !front->mixed && !front->decoders.members[r->decoder].lost;
+    if (again && (by_prefiller ? route_around(front, slot, r->prefiller) : route(front, slot)))
         return;
     end_unserved(front, slot, TRACE_FAILED, reason);
 }

@@ -22,7 +22,6 @@ static enum reject_reason check_request(const struct instance *instance, const s
 
 void mixed_request(struct instance *instance, const struct message *m)
 {
-    instance_received(instance, m->number);
     enum reject_reason reason = check_request(instance, m);
     uint32_t slot = reason == REJECT_NONE ? instance_take_slot(instance) : SLOT_NONE;
     if (slot == SLOT_NONE) {

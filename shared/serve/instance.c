@@ -109,10 +109,12 @@ void instance_wait_over(struct instance *instance, uint32_t slot)
     instance->waiting_count--;
 }
 
-void instance_received(struct instance *instance, uint32_t number)
+bool instance_received(struct instance *instance, uint32_t number)
 {
-    if (number_reached(number, instance->newest_number))
-        instance->newest_number = number;
+    if (number_reached(instance->newest_number, number))
+        return false;
+    instance->newest_number = number;
+    return true;
 }
 
 uint32_t instance_whole_blocks(const struct instance *instance, const struct sequence *sequence, uint32_t tokens)

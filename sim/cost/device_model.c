@@ -13,6 +13,8 @@
 #include "sim/cost/device_model.h"
 
 #include "base/check.h"
+#include "host/deployment.h"
+#include "sim/cost/measured_steps.h"
 #include "sim/cost/operators.h"
 #include "sim/cost/token_curve.h"
 
@@ -66,6 +68,8 @@ struct operator
 #define SHARES (BOUND_OVERHEAD + 1) /* arrays indexed by enum step_bound */
 
 struct device_model {
+    bool is_measured; /* then `measured` stands for everything below it */
+    struct measured_steps measured;
     struct device device;
     struct attention_shape full;
     struct attention_shape windowed;
@@ -409,6 +413,22 @@ static bool ranks_fit(const struct architecture *a, struct parallelism p, char *
     return false;
 }
 
+static void refuse_device(const struct architecture *architecture, struct parallelism parallelism,
+                          const struct hardware *hardware, char *error, size_t error_size)
+{
+    char sharding[64];
+    parallelism_text(&parallelism, sharding, sizeof sharding);
+    if (hardware->gpu[0] == '\0')
+        snprintf(
+            error, error_size,
+            "%s: no steps of %s with %s were measured on it; `tandem calibrate SCENARIO --out FILE` measures those "
+            "that a scenario needs",
+            hardware->name, architecture->name, sharding);
+    else
+        snprintf(error, error_size, "%s: no measured efficiencies of GPU \"%s\"; known: %s", hardware->name,
+                 hardware->gpu, gpu_tables_names());
+}
+
 struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
                                        const struct hardware *hardware, char *error, size_t error_size)
 {
@@ -425,9 +445,11 @@ struct device_model *device_model_make(const struct architecture *architecture, 
         snprintf(error, error_size, "%s: out of memory for the cost model", architecture->name);
         return NULL;
     }
+    model->is_measured = measured_steps_find(hardware, architecture, parallelism, &model->measured);
+    if (model->is_measured)
+        return model;
     if (!device_init(&model->device, hardware)) {
-        snprintf(error, error_size, "%s: no measured efficiencies of GPU \"%s\"; known: %s", hardware->name,
-                 hardware->gpu, gpu_tables_names());
+        refuse_device(architecture, parallelism, hardware, error, error_size);
         free(model);
         return NULL;
     }
@@ -436,6 +458,21 @@ struct device_model *device_model_make(const struct architecture *architecture, 
     curves_make(model);
     lines_make(model);
     return model;
+}
+
+bool device_model_serves(const struct device_model *model, enum node_role role, char *error, size_t error_size)
+{
+    bool prefills = !model->is_measured || model->measured.prefill.row_count > 0;
+    bool decodes = !model->is_measured || model->measured.decode.row_count > 0;
+    if ((role == ROLE_DECODE || prefills) && (role == ROLE_PREFILL || decodes))
+        return true;
+    char sharding[64];
+    parallelism_text(&model->measured.parallelism, sharding, sizeof sharding);
+    snprintf(error, error_size,
+             "no %s steps of %s with %s were measured on the machine; `tandem calibrate SCENARIO --out FILE` measures "
+             "those that a scenario needs",
+             prefills ? "decode" : "prefill", model->measured.model, sharding);
+    return false;
 }
 
 void device_model_free(struct device_model *model)
@@ -447,6 +484,8 @@ void device_model_free(struct device_model *model)
 
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count)
 {
+    if (model->is_measured)
+        return 0;
     uint64_t most = 0;
     uint64_t shared = 0;
     for (uint32_t g = 0; g < group_count; g++) {
@@ -472,6 +511,10 @@ static int64_t line_column_ns(const struct device_model *model, const struct kno
 void device_decode_line(const struct device_model *model, uint32_t decode_sequences, uint64_t decode_context,
                         struct decode_line *line)
 {
+    if (model->is_measured) {
+        measured_decode_line(&model->measured, decode_sequences, decode_context, line);
+        return;
+    }
     if (decode_sequences == 0) {
         *line = (struct decode_line){.context_max = UINT64_MAX};
         return;
@@ -568,6 +611,10 @@ static enum step_bound step_bound(const struct device_model *model, const struct
 void device_step(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                  struct step_time *time)
 {
+    if (model->is_measured) {
+        measured_step(&model->measured, groups, group_count, time);
+        return;
+    }
     struct step_counts counts;
     step_count(model, groups, group_count, &counts);
     int64_t attention = counts.decode_attention_ns + counts.prefill_attention_ns;
@@ -627,6 +674,16 @@ static void share_add_attention(const struct device_model *model, const struct s
 uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                                 struct operator_share *shares)
 {
+    if (model->is_measured) {
+        struct step_time time;
+        measured_step(&model->measured, groups, group_count, &time);
+        shares[0] = (struct operator_share){.name = "whole step",
+                                            .source = "measured by tandem calibrate",
+                                            .ns = time.total_ns,
+                                            .count = 1,
+                                            .bound = time.bound};
+        return 1;
+    }
     struct step_counts counts;
     step_count(model, groups, group_count, &counts);
     uint32_t slowest = 0;

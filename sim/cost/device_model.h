@@ -1,4 +1,5 @@
-/* How long a step takes on an instance: a roofline per operator, with efficiencies fitted to measured kernels.
+/* How long a step takes on an instance: a roofline per operator, with efficiencies fitted to measured kernels; or,
+ * where steps of the same model in the same sharding were measured on the machine itself, those (measured_steps.h).
  *
  * Pure functions of (architecture, parallelism, hardware, step sums), rounded once to nanoseconds; + - * / only, so the
  * result is the same on every machine. A model is immutable once made and may be shared by threads.
@@ -17,6 +18,7 @@
 #include "host/hardware.h"
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
+#include "node.h"
 #include "runtime.h"
 
 #include <stddef.h>
@@ -49,6 +51,10 @@ struct decode_line {
 /* NULL with a sentence in `error` when the model cannot be served so (it does not fit, ranks do not divide it, ...). */
 struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
                                        const struct hardware *hardware, char *error, size_t error_size);
+
+/* Whether it knows the steps of the role: a measured one may have been measured for another. False with a sentence. */
+bool device_model_serves(const struct device_model *model, enum node_role role, char *error, size_t error_size);
+
 void device_model_free(struct device_model *model);
 
 void device_step(const struct device_model *model, const struct step_group *groups, uint32_t group_count,

@@ -33,6 +33,11 @@ static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t 
     if (*model == NULL && error[0] == '\0')
         *model = device_model_make(&plan->scenario->model, p->shardings[sharding], &p->hardware, error,
                                    sizeof plan->model_errors[pool][sharding]);
+    if (*model != NULL && error[0] == '\0' &&
+        !device_model_serves(*model, p->role, error, sizeof plan->model_errors[pool][sharding])) {
+        device_model_free(*model);
+        *model = NULL;
+    }
     return *model;
 }
 

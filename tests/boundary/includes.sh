@@ -19,7 +19,7 @@ BEGIN {
     store = "^(lua|lauxlib|lualib|sqlite3|jansson|archive|archive_entry|libsmartcols/libsmartcols|libsmartcols)[.]h$"
     fabric = "^(rdma/.*|cuda.*|cublas_v2|dlfcn|hwloc.*|pmix.*|jansson|linux/(futex|membarrier)|" \
         "sys/(epoll|eventfd|timerfd|pidfd|syscall|prctl|signalfd|socket)|" \
-        "netinet/(in|tcp)|arpa/inet|netdb|sched)[.]h$"
+        "netinet/(in|tcp)|arpa/inet|ifaddrs|netdb|sched)[.]h$"
 
     # folder -> what it may include by name in quotes, and in angle brackets. The longest matching folder decides.
     quoted["shared/base/"] = "^base/"

@@ -58,8 +58,7 @@ static void *rank_main(void *context)
 {
     struct rank *rank = context;
     struct all *all = rank->all;
-    struct collective *collective =
-        collective_join(all->shared, rank->index, all->ranks, CAPACITY, &all->abandon);
+    struct collective *collective = collective_join(all->shared, rank->index, all->ranks, CAPACITY, &all->abandon);
     uint32_t sequence[CUDA_PEER_BLOCKS] = {0};
     float values[CAPACITY];
     float expected[CAPACITY];

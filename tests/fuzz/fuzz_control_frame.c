@@ -38,7 +38,7 @@ static void read_bodies(const struct frame *frame)
 
 static void read_changes(const uint8_t *data, size_t size)
 {
-    const struct step_bounds bounds = {4, 64, 4096, 256, 32};
+    const struct step_bounds bounds = {4, 64, 4096, 256, 32, 512};
     uint32_t pages[32];
     struct step_change change;
     size_t at = 0;

@@ -213,7 +213,7 @@ static void garbage_is_hung_up_on(void **state)
 static void changes_survive_the_trip(void **state)
 {
     (void)state;
-    static const struct step_bounds bounds = {2, 8, 1000, 100, 10};
+    static const struct step_bounds bounds = {2, 8, 1000, 100, 10, 50};
     const uint32_t pages[] = {99, 0, 5};
     const struct step_change change = {.kind = STEP_CHUNK,
                                        .group = 1,
@@ -242,11 +242,50 @@ static void changes_survive_the_trip(void **state)
         at = 0;
         assert_int_equal(step_change_decode(bytes, cut, &at, &bounds, read, 10, &back), STEP_DECODE_BAD);
     }
-    static const struct step_bounds narrow[] = {
-        {1, 8, 1000, 100, 10}, {2, 7, 1000, 100, 10}, {2, 8, 999, 100, 10}, {2, 8, 1000, 99, 10}, {2, 8, 1000, 100, 9}};
+    /* A sequence that was preempted joins with tokens behind it. */
+    struct step_change join = change;
+    join.kind = STEP_JOIN;
+    join.tokens = 600;
+    at = 0;
+    step_change_encode(&join, bytes);
+    assert_int_equal(step_change_decode(bytes, length, &at, &bounds, read, 10, &back), STEP_DECODED);
+    assert_int_equal(back.tokens, 600);
+    step_change_encode(&change, bytes);
+    static const struct step_bounds narrow[] = {{1, 8, 1000, 100, 10, 50},
+                                                {2, 7, 1000, 100, 10, 50},
+                                                {2, 8, 999, 100, 10, 50},
+                                                {2, 8, 1000, 99, 10, 50},
+                                                {2, 8, 1000, 100, 9, 50}};
     for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++) {
         at = 0;
         assert_int_equal(step_change_decode(bytes, length, &at, &narrow[i], read, 10, &back), STEP_DECODE_BAD);
+    }
+}
+
+static void given_tokens_survive_the_trip(void **state)
+{
+    (void)state;
+    static const struct step_bounds bounds = {2, 8, 1000, 100, 4, 50};
+    const uint32_t tokens[] = {49, 0, 7, 49, 3}; /* more of them than a sequence has pages, none of them a page */
+    unsigned char bytes[256];
+    uint32_t read[1000];
+    struct step_change back;
+    size_t at = 0;
+    struct step_given given = {.sequence = 7, .first = 995, .count = 5, .tokens = tokens};
+    size_t length = step_given_encode(&given, bytes);
+    assert_int_equal(length, step_given_bytes(&given));
+    assert_int_equal(step_change_decode(bytes, length, &at, &bounds, read, step_list_max(&bounds), &back),
+                     STEP_DECODED);
+    assert_int_equal(back.kind, STEP_GIVEN);
+    assert_int_equal(back.sequence, 7);
+    assert_int_equal(back.start, 995);
+    assert_int_equal(back.page_count, 5);
+    assert_memory_equal(read, tokens, sizeof tokens);
+    static const struct step_bounds narrow[] = {
+        {2, 7, 1000, 100, 4, 50}, {2, 8, 999, 100, 4, 50}, {2, 8, 1000, 100, 4, 49}};
+    for (size_t i = 0; i < sizeof narrow / sizeof *narrow; i++) {
+        at = 0;
+        assert_int_equal(step_change_decode(bytes, length, &at, &narrow[i], read, 1000, &back), STEP_DECODE_BAD);
     }
 }
 
@@ -298,9 +337,13 @@ static void records_come_in_order_of_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_meet_and_talk),    cmocka_unit_test(strangers_are_refused),
-        cmocka_unit_test(silence_is_a_loss),        cmocka_unit_test(garbage_is_hung_up_on),
-        cmocka_unit_test(changes_survive_the_trip), cmocka_unit_test(records_come_in_order_of_time),
+        cmocka_unit_test(members_meet_and_talk),
+        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(silence_is_a_loss),
+        cmocka_unit_test(garbage_is_hung_up_on),
+        cmocka_unit_test(changes_survive_the_trip),
+        cmocka_unit_test(given_tokens_survive_the_trip),
+        cmocka_unit_test(records_come_in_order_of_time),
     };
     return cmocka_run_group_tests_name("control", tests, NULL, NULL);
 }

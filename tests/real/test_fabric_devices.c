@@ -84,8 +84,8 @@ static void give_devices(struct fabric_side *side, uint32_t place, bool direct)
     for (uint32_t r = 0; r < side->rank_count; r++) {
         struct fake_device *device = &devices[place][r];
         fake_device_make(device, side->ranks[r].memory, side->ranks[r].bytes, direct, 2 + r);
-        regions[place][r] =
-            (struct fabric_rank){.memory = device->reach.address, .bytes = side->ranks[r].bytes, .reach = &device->reach};
+        regions[place][r] = (struct fabric_rank){
+            .memory = device->reach.address, .bytes = side->ranks[r].bytes, .reach = &device->reach};
     }
     side->config.ranks = regions[place];
 }
@@ -161,10 +161,8 @@ static unsigned char *tail_of(struct fabric_side *side, uint32_t group, uint32_t
 static void land(uint32_t group, uint32_t page_count)
 {
     fabric_land(destination.fabric, IMMEDIATE, heard.count,
-                &(struct fabric_landing){.group = (uint16_t)group,
-                                         .page_count = page_count,
-                                         .pages = pages[1],
-                                         .tail_slot = 2});
+                &(struct fabric_landing){
+                    .group = (uint16_t)group, .page_count = page_count, .pages = pages[1], .tail_slot = 2});
 }
 
 /* Whole pages on both sides, since landing moves whole pages. */

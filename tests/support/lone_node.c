@@ -272,7 +272,10 @@ void lone_message(struct lone_node *lone, uint32_t source, const struct message 
 {
     unsigned char *bytes = malloc(MESSAGE_BYTES_MAX);
     assert_non_null(bytes);
-    size_t length = wire_encode(message, blocks, pages, bytes, MESSAGE_BYTES_MAX);
+    struct message numbered = *message;
+    if (message->kind == MESSAGE_REQUEST && message->number == 0)
+        numbered.number = ++lone->requests;
+    size_t length = wire_encode(&numbered, blocks, pages, bytes, MESSAGE_BYTES_MAX);
     lone_event(lone, &(struct event){.kind = EVENT_MESSAGE, .id = source, .count = length, .data = bytes});
     free(bytes); /* rule 5: the node must not have kept a pointer */
 }

@@ -37,6 +37,7 @@ struct lone_node {
     uint32_t repeat_max;      /* of the last launch */
     bool posted[LONE_WRITES]; /* by ticket: not yet answered */
     uint32_t writes;          /* of those, how many */
+    uint32_t requests;        /* that the front has sent: their numbers */
     size_t used;
     char text[LONE_TEXT_BYTES]; /* lines since the last assert_calls() */
 };
@@ -46,6 +47,7 @@ void lone_make(struct lone_node *lone, const struct node_config *config);
 void lone_free(struct lone_node *lone);
 
 void lone_event(struct lone_node *lone, const struct event *event);
+/* A REQUEST without a number gets the next one. */
 void lone_message(struct lone_node *lone, uint32_t source, const struct message *message, const uint64_t *blocks,
                   const uint32_t *pages);
 

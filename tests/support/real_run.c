@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "host/workload.h"
 #include "real/process/commands.h"
+#include "real/process/recording.h"
 #include "real/process/shared_memory.h"
 #include "real/process/real_world.h"
 #include "support/device_instance.h"
@@ -24,9 +25,10 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <sqlite3.h>
 
 #define OPTIONS_MAX 40
-#define WAIT_NS (60 * NS_PER_S)
+#define WAIT_NS (180 * NS_PER_S) /* on a very busy machine */
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
 
@@ -100,20 +102,33 @@ static bool ended(const struct real_run *run)
     return waitid(P_PID, (id_t)run->launcher, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
 }
 
+/* Returns how many instances have executors. */
+static uint32_t look(struct real_run *run)
+{
+    uint32_t with_executors = 0;
+    run->instance_count = children_of(run->launcher, run->processes, REAL_RUN_PROCESSES_MAX);
+    run->process_count = run->instance_count;
+    for (uint32_t i = 0; i < run->instance_count; i++) {
+        uint32_t more = children_of(run->processes[i], run->processes + run->process_count,
+                                    REAL_RUN_PROCESSES_MAX - run->process_count);
+        for (uint32_t k = 0; k < more; k++)
+            run->owner[run->process_count + k] = i;
+        run->process_count += more;
+        with_executors += more > 0;
+    }
+    return with_executors;
+}
+
+void real_run_look(struct real_run *run)
+{
+    look(run);
+}
+
 bool real_run_processes(struct real_run *run, uint32_t instances)
 {
     int64_t until_ns = clock_now_ns() + WAIT_NS;
     for (;;) {
-        run->instance_count = children_of(run->launcher, run->processes, REAL_RUN_PROCESSES_MAX);
-        run->process_count = run->instance_count;
-        uint32_t with_executors = 0;
-        for (uint32_t i = 0; i < run->instance_count; i++) {
-            uint32_t more = children_of(run->processes[i], run->processes + run->process_count,
-                                        REAL_RUN_PROCESSES_MAX - run->process_count);
-            run->process_count += more;
-            with_executors += more > 0;
-        }
-        if (run->instance_count == instances && with_executors == instances)
+        if (look(run) == instances && run->instance_count == instances)
             return true;
         if (ended(run))
             return false;
@@ -122,21 +137,29 @@ bool real_run_processes(struct real_run *run, uint32_t instances)
     }
 }
 
-bool real_run_started(const struct real_run *run)
+int64_t real_run_recorded_bytes(const struct real_run *run)
 {
-    /* Beyond the magic and the start: the first arrivals and what they led to. */
-    static const off_t some_bytes = 1024;
     char path[128];
-    struct stat status = {.st_size = 0};
-    int64_t until_ns = clock_now_ns() + WAIT_NS;
+    struct stat status;
     snprintf(path, sizeof path, "%s/events/node-0.events", run->folder);
-    while (stat(path, &status) != 0 || status.st_size < some_bytes) {
+    return stat(path, &status) == 0 ? (int64_t)status.st_size : 0;
+}
+
+bool real_run_recorded(const struct real_run *run, int64_t bytes)
+{
+    int64_t until_ns = clock_now_ns() + WAIT_NS;
+    while (real_run_recorded_bytes(run) < bytes) {
         if (ended(run))
             return false;
         assert_true(clock_now_ns() < until_ns);
-        usleep(2000);
+        usleep(1000);
     }
     return true;
+}
+
+bool real_run_started(const struct real_run *run)
+{
+    return real_run_recorded(run, 1024); /* beyond the magic and the start: the first arrivals and what they led to */
 }
 
 static void show_log(const struct real_run *run)
@@ -149,6 +172,42 @@ static void show_log(const struct real_run *run)
         fprintf(stderr, "  | %s", line);
     if (file != NULL)
         fclose(file);
+}
+
+bool real_run_logged(const struct real_run *run, const char *text)
+{
+    char path[128];
+    char line[4096];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/log", run->folder);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && !found && fgets(line, sizeof line, file) != NULL)
+        found = strstr(line, text) != NULL;
+    if (file != NULL)
+        fclose(file);
+    return found;
+}
+
+pid_t real_run_thread(pid_t process, const char *name)
+{
+    char path[300];
+    pid_t thread = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)process);
+    DIR *folder = opendir(path);
+    for (struct dirent *entry; folder != NULL && thread == 0 && (entry = readdir(folder)) != NULL;) {
+        char text[32] = "";
+        snprintf(path, sizeof path, "/proc/%d/task/%s/comm", (int)process, entry->d_name);
+        FILE *file = fopen(path, "r");
+        if (file == NULL)
+            continue;
+        if (fgets(text, sizeof text, file) != NULL && strcspn(text, "\n") == strlen(name) &&
+            strncmp(text, name, strlen(name)) == 0)
+            thread = (pid_t)strtol(entry->d_name, NULL, 10);
+        fclose(file);
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return thread;
 }
 
 int real_run_wait(struct real_run *run, int wanted)
@@ -186,10 +245,38 @@ static bool in_shared_memory(pid_t pid)
     return found;
 }
 
+/* A process of the run that nobody has seen: instances have the run's folder among their arguments. */
+static bool any_left(const struct real_run *run)
+{
+    bool found = false;
+    DIR *folder = opendir("/proc");
+    assert_non_null(folder);
+    for (struct dirent *entry; !found && (entry = readdir(folder)) != NULL;) {
+        char path[300];
+        char text[4096];
+        snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
+        FILE *file = entry->d_name[0] >= '0' && entry->d_name[0] <= '9' ? fopen(path, "r") : NULL;
+        if (file == NULL)
+            continue;
+        size_t length = fread(text, 1, sizeof text - 1, file);
+        fclose(file);
+        for (size_t i = 0; i < length; i++)
+            text[i] = text[i] == '\0' ? ' ' : text[i];
+        text[length] = '\0';
+        found = strstr(text, run->folder) != NULL;
+    }
+    closedir(folder);
+    return found;
+}
+
 void real_run_left_nothing(const struct real_run *run)
 {
-    /* Executors of a killed instance are nobody's children for a moment. */
-    int64_t until_ns = clock_now_ns() + 5 * NS_PER_S;
+    /* Executors of a killed instance, and instances of a killed launcher, are nobody's children for a moment. */
+    int64_t until_ns = clock_now_ns() + 10 * NS_PER_S;
+    assert_true(gone(run->launcher));
+    while (any_left(run) && clock_now_ns() < until_ns)
+        usleep(2000);
+    assert_false(any_left(run));
     for (uint32_t i = 0; i < run->process_count; i++) {
         while (!gone(run->processes[i]) && clock_now_ns() < until_ns)
             usleep(2000);
@@ -213,6 +300,38 @@ void real_run_read(const struct real_run *run, struct run_report *report)
     assert_true(results_close(store, &error));
 }
 
+bool real_run_has_database(const struct real_run *run)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/run.db", run->folder);
+    return access(path, F_OK) == 0;
+}
+
+int64_t real_run_query(const struct real_run *run, const char *sql)
+{
+    char path[128];
+    sqlite3 *database = NULL;
+    sqlite3_stmt *statement = NULL;
+    snprintf(path, sizeof path, "%s/run.db", run->folder);
+    if (sqlite3_open_v2(path, &database, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
+        sqlite3_prepare_v2(database, sql, -1, &statement, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(database));
+    int result = sqlite3_step(statement);
+    assert_true(result == SQLITE_ROW || result == SQLITE_DONE);
+    int64_t value = result == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+    assert_int_equal(sqlite3_finalize(statement), SQLITE_OK);
+    assert_int_equal(sqlite3_close(database), SQLITE_OK);
+    return value;
+}
+
+void real_run_database_sound(const struct real_run *run)
+{
+    assert_int_equal(real_run_query(run, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"),
+                     0);
+    assert_int_equal(real_run_query(run, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+    assert_int_equal(real_run_query(run, "SELECT count(*) FROM run WHERE status <> 'complete'"), 0);
+}
+
 /* Which of the options are --set PATH=VALUE. */
 static size_t sets_of(const char *const *options, struct scenario_override *sets, char (*texts)[256])
 {
@@ -226,6 +345,36 @@ static size_t sets_of(const char *const *options, struct scenario_override *sets
         count++;
     }
     return count;
+}
+
+static void world_of(struct real_world *world, const char *scenario, const char *const *options)
+{
+    struct scenario_override sets[OPTIONS_MAX];
+    char texts[OPTIONS_MAX][256];
+    struct user_error error = {.set = false};
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, scenario);
+    if (!real_world_load(world, path, sets, sets_of(options, sets, texts), -1, &error))
+        fail_msg("%s", error.text);
+}
+
+int64_t real_run_replay(const struct real_run *run, const char *scenario, const char *const *options, uint32_t node,
+                        void (*heard)(void *self, int64_t now_ns, const struct trace_record *record), void *self)
+{
+    struct real_world world;
+    struct recording_listener listener = {.trace = heard, .self = self};
+    struct runtime_limits limits = real_world_limits();
+    char path[160];
+    char why[512] = "";
+    world_of(&world, scenario, options);
+    assert_true(node < world.deployment->node_count);
+    snprintf(path, sizeof path, "%s/events/node-%u.events", run->folder, node);
+    int64_t events =
+        recording_replay_heard(path, &world.deployment->configs[node], &limits, &listener, why, sizeof why);
+    if (events < 0)
+        fail_msg("node %u: %s", node, why);
+    real_world_free(&world);
+    return events;
 }
 
 /* Output tokens of a request, as far as they were written down: [position - prompt]. */
@@ -285,15 +434,43 @@ static struct produced *expected_requests(const struct real_world *world, uint32
     return requests;
 }
 
+/* Computed once a request, for runs of one scenario follow each other by the hundred. Kept until another model or
+ * seed. */
+static const uint32_t *reference_of(const struct real_world *world, const struct request_spec *spec)
+{
+    static struct reference {
+        uint64_t token_seed;
+        uint32_t prompt;
+        uint32_t output;
+        uint32_t *tokens;
+    } * known;
+    static uint32_t count;
+    static uint64_t weight_seed;
+    static struct architecture model;
+    if (weight_seed != world->seed || memcmp(&model, &world->scenario->model, sizeof model) != 0)
+        for (; count > 0; count--)
+            free(known[count - 1].tokens);
+    weight_seed = world->seed;
+    memcpy(&model, &world->scenario->model, sizeof model);
+    for (uint32_t i = 0; i < count; i++)
+        if (known[i].token_seed == spec->token_seed && known[i].prompt == spec->prompt_tokens &&
+            known[i].output == spec->output_tokens)
+            return known[i].tokens;
+    known = realloc(known, (count + 1) * sizeof *known);
+    assert_non_null(known);
+    struct reference *new = &known[count++];
+    *new = (struct reference){spec->token_seed, spec->prompt_tokens, spec->output_tokens, NULL};
+    new->tokens = calloc(spec->output_tokens, sizeof *new->tokens);
+    assert_non_null(new->tokens);
+    device_reference(&model, weight_seed, spec->token_seed, spec->prompt_tokens, spec->output_tokens, new->tokens,
+                     NULL);
+    return new->tokens;
+}
+
 uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario, const char *const *options)
 {
-    struct scenario_override sets[OPTIONS_MAX];
-    char texts[OPTIONS_MAX][256];
-    struct user_error error = {.set = false};
     struct real_world world;
-    char path[512];
-    snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, scenario);
-    assert_true(real_world_load(&world, path, sets, sets_of(options, sets, texts), -1, &error));
+    world_of(&world, scenario, options);
     uint32_t count;
     struct produced *requests = expected_requests(&world, &count);
     uint32_t read = read_tokens(run, requests, count);
@@ -303,16 +480,11 @@ uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario,
     for (uint32_t i = 0; i < count; i++) {
         struct produced *produced = &requests[i];
         whole += produced->count == produced->spec.output_tokens;
-        if (produced->count > 0) {
-            uint32_t *reference = calloc(produced->spec.output_tokens, sizeof *reference);
-            device_reference(&world.scenario->model, world.seed, produced->spec.token_seed,
-                             produced->spec.prompt_tokens, produced->count, reference, NULL);
-            for (uint32_t k = 0; k < produced->count; k++)
-                if (reference[k] != produced->tokens[k])
-                    fail_msg("request %u (prompt %u): token %u is %u, not %u", i, produced->spec.prompt_tokens, k,
-                             produced->tokens[k], reference[k]);
-            free(reference);
-        }
+        const uint32_t *reference = produced->count > 0 ? reference_of(&world, &produced->spec) : NULL;
+        for (uint32_t k = 0; k < produced->count; k++)
+            if (reference[k] != produced->tokens[k])
+                fail_msg("request %u (prompt %u): token %u is %u, not %u", i, produced->spec.prompt_tokens, k,
+                         produced->tokens[k], reference[k]);
         free(produced->tokens);
     }
     assert_true(whole >= report.completed);

@@ -10,12 +10,15 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct trace_record;
+
 #define REAL_RUN_PROCESSES_MAX 64
 
 struct real_run {
     char folder[64]; /* of its own, with run.db, tokens.csv, events/, log */
     pid_t launcher;
     pid_t processes[REAL_RUN_PROCESSES_MAX]; /* instances first, then executors; filled by real_run_processes() */
+    uint32_t owner[REAL_RUN_PROCESSES_MAX];  /* of an executor: the place of its instance; nodes are in order */
     uint32_t instance_count;
     uint32_t process_count;
 };
@@ -29,9 +32,22 @@ void real_run_start(struct real_run *run, const char *scenario, const char *cons
  * first. */
 bool real_run_processes(struct real_run *run, uint32_t instances);
 
+/* Takes down the processes that are there at this moment. */
+void real_run_look(struct real_run *run);
+
 /* Waits until requests have arrived: the front's recording grows (the run must have --record-events, which is given).
  * Fails the test after 60 s, false if the run ends first. */
 bool real_run_started(const struct real_run *run);
+
+/* The same, until the front's recording has `bytes`: a measure of how far a run is, however slow the machine. */
+bool real_run_recorded(const struct real_run *run, int64_t bytes);
+int64_t real_run_recorded_bytes(const struct real_run *run);
+
+/* Whether its output so far has this text. */
+bool real_run_logged(const struct real_run *run, const char *text);
+
+/* The thread of a process that bears this name; 0: none. */
+pid_t real_run_thread(pid_t process, const char *name);
 
 /* Waits for the end; the exit status, or 128 + the signal. Shows the log when it is not `wanted`. */
 int real_run_wait(struct real_run *run, int wanted);
@@ -39,12 +55,25 @@ int real_run_wait(struct real_run *run, int wanted);
 /* The newest run of its database. */
 void real_run_read(const struct real_run *run, struct run_report *report);
 
-/* Nothing is left of it: no process that real_run_processes() saw, and nothing of theirs in /dev/shm. Fails the
- * test. */
+bool real_run_has_database(const struct real_run *run);
+
+/* The integer that a query of its database answers with; 0 for none. */
+int64_t real_run_query(const struct real_run *run, const char *sql);
+
+/* Fails the test unless the database is whole: pages, indexes, references. */
+void real_run_database_sound(const struct real_run *run);
+
+/* Gives the recording of node `node` to a new node, which must make the same calls, and tells `heard` of its trace
+ * records. Returns the number of events. */
+int64_t real_run_replay(const struct real_run *run, const char *scenario, const char *const *options, uint32_t node,
+                        void (*heard)(void *self, int64_t now_ns, const struct trace_record *record), void *self);
+
+/* Nothing is left of it: no process that real_run_processes() saw, nor of its launcher, and nothing of theirs in
+ * /dev/shm. Fails the test. */
 void real_run_left_nothing(const struct real_run *run);
 
 /* Every token it wrote down is the reference's, and every completed request has all of its tokens. Returns how many
- * were compared. `sets` are the --set options it was given. */
+ * were compared. The reference is computed once for runs of the same scenario that follow each other. */
 uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario, const char *const *options);
 
 /* The same for devices that do not compute to the bit what the host device does: no token's logit is more than

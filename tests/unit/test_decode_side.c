@@ -230,6 +230,30 @@ static void test_30_a_duplicate_id_is_an_error_reply(void **state)
     assert_int_equal(stats().pages_held, 7);
 }
 
+/* It may have ended meanwhile: then nobody waits for its answer, and serving it again would leave a ghost. */
+static void test_30_a_request_that_comes_again_is_dropped(void **state)
+{
+    (void)state;
+    begin();
+    struct message message = lone_request_of(7, 100, 3);
+    message.number = 1;
+    lone_message(&decoder, FRONT, &message, NULL, NULL);
+    lone_message(&decoder, FRONT, &message, NULL, NULL); /* while it is served */
+    assert_int_equal(stats().messages_late, 1);
+    lone_peer_lost(&decoder, PREFILLER, PEER_FENCED, 0);
+    assert_lone_empty(&decoder);
+    lone_forget(&decoder);
+    lone_message(&decoder, FRONT, &message, NULL, NULL); /* after its FAILED */
+    assert_calls(&decoder, "");
+    assert_lone_empty(&decoder);
+    assert_int_equal(stats().messages_late, 2);
+    message.attempt = 1;
+    message.number = 2;
+    message.peer = PREFILLER_TOO;
+    lone_message(&decoder, FRONT, &message, NULL, NULL); /* the front's own second attempt */
+    assert_int_equal(stats().requests_live, 1);
+}
+
 static void test_21_geometry_that_cannot_be_mapped_is_refused(void **state)
 {
     (void)state;
@@ -604,6 +628,7 @@ int main(void)
         CASE(test_32_larger_than_the_pool_is_rejected),
         CASE(test_32_larger_than_the_prefillers_pool_is_rejected),
         CASE(test_30_a_duplicate_id_is_an_error_reply),
+        CASE(test_30_a_request_that_comes_again_is_dropped),
         CASE(test_21_geometry_that_cannot_be_mapped_is_refused),
         CASE(test_14_a_count_that_does_not_fit_is_refused),
         CASE(test_15_generations_wrap),

@@ -247,6 +247,27 @@ static void test_attempts_are_exhausted(void **state)
     assert_live(0);
 }
 
+/* A decoder knew of the prefiller's loss before the front does: not there again, idle as it looks, while there is
+ * another. */
+static void test_not_to_the_prefiller_that_failed(void **state)
+{
+    (void)state;
+    begin();
+    arrive(7, 10);
+    arrive(8, 100);
+    lone_forget(&front);
+    report(2, MESSAGE_FAILED, 7, 0, FAIL_PEER_LOST);
+    assert_calls(&front, "trace routed r7 2 3\n"
+                         "send n2 request r7 to n3 attempt 1 produced 0\n");
+    lone_free(&front);
+    begin_with_one_each();
+    arrive(7, 10);
+    lone_forget(&front);
+    report(2, MESSAGE_FAILED, 7, 0, FAIL_PEER_LOST);
+    assert_calls(&front, "trace routed r7 2 1\n"
+                         "send n2 request r7 to n1 attempt 1 produced 0\n");
+}
+
 static void test_what_was_produced_is_kept(void **state)
 {
     (void)state;
@@ -577,6 +598,7 @@ int main(void)
         CASE(test_what_was_promised_to_the_lost_is_forgotten),
         CASE(test_every_failure_is_tried_again),
         CASE(test_attempts_are_exhausted),
+        CASE(test_not_to_the_prefiller_that_failed),
         CASE(test_what_was_produced_is_kept),
         CASE(test_a_duplicated_failure_uses_up_no_attempt),
         CASE(test_a_late_prefilled_does_not_empty_the_queue),

@@ -1,0 +1,92 @@
+/* See calibrate.h. */
+#include "real/calibrate/calibrate.h"
+
+#include "base/arith.h"
+#include "host/hardware_load.h"
+#include "real/calibrate/message_meter.h"
+
+#include <string.h>
+
+#define FABRIC_TURNS 12u
+
+/* A base's name may already be that of a calibrated machine. */
+static void name_machine(const struct calibration *what, struct hardware *hardware)
+{
+    static const char ending[] = "-calibrated";
+    char name[sizeof hardware->name];
+    size_t length = strlen(hardware->name);
+    bool ends = length >= sizeof ending - 1 && strcmp(hardware->name + length - (sizeof ending - 1), ending) == 0;
+    if (what->name != NULL)
+        snprintf(name, sizeof name, "%s", what->name);
+    else
+        snprintf(name, sizeof name, "%.*s%s", (int)(sizeof name - sizeof ending), hardware->name, ends ? "" : ending);
+    memcpy(hardware->name, name, sizeof name);
+}
+
+static bool measure_fabric(const struct calibration *what, struct profile *profile, struct progress *progress,
+                           const struct fabric_meter_config *config, char *why, size_t why_size)
+{
+    struct hardware *hardware = &profile->hardware;
+    struct fabric_times *times = &profile->fabric;
+    if (!message_meter(what->bind, &hardware->message_ns, why, why_size) ||
+        !fabric_meter(config, progress, times, why, why_size) ||
+        !nic_fit(times->single, FABRIC_SIZES, times->stream, FABRIC_SIZES, &hardware->nic, why, why_size))
+        return false;
+    snprintf(hardware->nic.name, sizeof hardware->nic.name, "%s", times->provider);
+    hardware->nic.posting_ps = times->posting_ps;
+    hardware->nic.queue_depth = config->window;
+    /* Instances of one machine write over the same fabric as others; the network model has them use this rate. */
+    if (strcmp(what->device, "host") == 0)
+        hardware->nvlink_bytes_per_s = hardware->nic.bytes_per_s;
+    hardware->watcher_ns = times->watcher_ns;
+    hardware->poll_ns = times->poll_ns;
+    return true;
+}
+
+static bool measure(const struct calibration *what, struct calibrated *result, struct progress *progress, char *why,
+                    size_t why_size)
+{
+    const struct fabric_meter_config fabric = {
+        .provider = what->provider, .address = what->bind, .window = what->window, .turns = FABRIC_TURNS};
+    uint64_t total = fabric_meter_steps(&fabric);
+    for (uint32_t t = 0; t < result->plan.count; t++)
+        total += (uint64_t)step_job_launches(&result->plan.item[t]) * (what->rounds + 1);
+    progress_total(progress, total);
+    if (!measure_fabric(what, &result->profile, progress, &fabric, why, why_size))
+        return false;
+    for (uint32_t t = 0; t < result->plan.count; t++) {
+        struct step_job *job = &result->plan.item[t];
+        char text[256] = "";
+        if (!step_meter(job, what->rounds, progress, &result->quality[t], text, sizeof text)) {
+            if (text[0] != '\0')
+                snprintf(why, why_size, "%s: %s", job->name, text);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool calibrate(const struct calibration *what, struct calibrated *result, struct user_error *error)
+{
+    char why[512] = "";
+    memset(result, 0, sizeof *result);
+    struct profile *profile = &result->profile;
+    profile->base = what->base;
+    profile->device = what->device;
+    profile->rounds = what->rounds;
+    profile->steps = &result->plan;
+    profile->quality = result->quality;
+    if (!hardware_load(what->base, &profile->hardware, error))
+        return false;
+    for (size_t i = 0; i < what->scenario_count; i++)
+        if (!step_plan_add(&result->plan, what->scenarios[i], what->device, error))
+            return false;
+    name_machine(what, &profile->hardware);
+    profile_describe_host(profile);
+    struct progress *progress = progress_start("calibrating", 0);
+    bool good = measure(what, result, progress, why, sizeof why);
+    progress_end(progress);
+    if (why[0] != '\0')
+        user_error_set(error, NULL, 0, NULL, "%s", why);
+    return good;
+}

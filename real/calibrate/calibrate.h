@@ -1,0 +1,29 @@
+/* A calibration from beginning to end: everything that a profile holds, measured in turn. */
+#ifndef TANDEM_REAL_CALIBRATE_CALIBRATE_H
+#define TANDEM_REAL_CALIBRATE_CALIBRATE_H
+
+#include "real/calibrate/profile.h"
+
+struct calibration {
+    const char *base;   /* as hardware_load() takes it */
+    const char *name;   /* of the machine; NULL: the base's with "-calibrated" */
+    const char *device; /* "host", "cuda" */
+    const char *bind;
+    const char *provider; /* NULL: the best that works */
+    uint32_t window;
+    uint32_t rounds; /* of steps */
+    const char *const *scenarios;
+    size_t scenario_count;
+};
+
+struct calibrated {
+    struct profile profile;
+    struct step_plan plan;
+    struct step_quality quality[STEP_TABLES_MAX];
+};
+
+/* Fills *result, to which profile points. False with an error, or without one when interrupted. The caller has one
+ * thread. */
+bool calibrate(const struct calibration *what, struct calibrated *result, struct user_error *error);
+
+#endif
