@@ -174,9 +174,26 @@ static bool store_meters(struct results *store, const struct launch_result *resu
         good = results_add_sample(store, node, "clock_offset_ns", 0, meter->clock_offset_ns, error) &&
                results_add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
                (meter->node_ns < 0 ||
-                results_add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error));
+                results_add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error)) &&
+               (meter->staged_bytes == 0 ||
+                (results_add_sample(store, node, "staged_bytes", 0, (int64_t)meter->staged_bytes, error) &&
+                 results_add_sample(store, node, "staged_ns", 0, (int64_t)meter->staged_ns, error)));
     }
     return good;
+}
+
+/* One line, where memory of devices went through pinned memory. */
+static void tell_staging(const struct launch_result *result, uint32_t node_count, FILE *err)
+{
+    uint64_t bytes = 0;
+    uint64_t ns = 0;
+    for (uint32_t i = 1; i < node_count; i++) {
+        bytes += result->meters[i].staged_bytes;
+        ns += result->meters[i].staged_ns;
+    }
+    if (bytes > 0 && ns > 0)
+        fprintf(err, "staged: %.1f MB between devices and pinned memory, %.1f GB/s while copying\n",
+                (double)bytes * 1e-6, (double)bytes / (double)ns);
 }
 
 static int status_exit(enum launch_status status)
@@ -242,6 +259,8 @@ static int run_one(const struct one_run *what, int64_t *run, struct user_error *
     int exit = status_exit(result.status);
     if (!stored && !error->set && exit != EXIT_INTERRUPTED)
         fprintf(what->command->err, "%s: %s\n", what->world->scenario->path, result.text);
+    if (stored)
+        tell_staging(&result, what->world->deployment->node_count, what->command->err);
     if (stored && what->options->verify)
         fprintf(what->command->err, "verified: %" PRIu64 " pieces of transferred KV arrived as they were sent\n",
                 result.pieces_verified);
