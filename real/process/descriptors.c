@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 /* Room for one descriptor, aligned as the kernel wants it. */
 union control {
