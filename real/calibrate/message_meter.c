@@ -62,7 +62,7 @@ static void on_frame(void *self, uint32_t node, const struct frame *frame)
 {
     struct station *station = self;
     if (frame->kind == FRAME_MESSAGE)
-        real_runtime_message(station->real, node, frame->body, frame->length);
+        (void)real_runtime_frame(station->real, node, frame);
 }
 
 static void on_down(void *self, uint32_t node, const char *why)
@@ -85,7 +85,7 @@ static struct mesh *make_mesh(struct station *station, uint32_t node, const unsi
     };
     memcpy(config.own.token, token, CONTROL_TOKEN_BYTES);
     snprintf(config.own.build, sizeof config.own.build, "%s", build_identity);
-    control_boot_identity(config.own.boot);
+    control_clock_identity(config.own.clock);
     return mesh_make(&config, error, error_size);
 }
 
