@@ -7,6 +7,7 @@
 #include "gpu/gpu_check.h"
 #include "real/device/cuda/cuda_kernels.h"
 #include "real/device/cuda/cuda_memory.h"
+#include "real/device/kernels/kernel.h"
 #include "real/process/descriptors.h"
 
 #include <cuda_runtime_api.h>
@@ -123,7 +124,7 @@ static bool call(struct rank *rank, uint32_t number, uint32_t n)
            cudaMemcpy(rank->host, rank->all.values, n * sizeof *rank->host, cudaMemcpyDeviceToHost) == cudaSuccess;
     for (uint32_t i = 0; i < n && good; i++) {
         float expected = value(0, number, i) + value(1, number, i);
-        good = memcmp(&expected, &rank->host[i], sizeof expected) == 0;
+        good = kernel_float_bits(expected) == kernel_float_bits(rank->host[i]);
     }
     return good;
 }

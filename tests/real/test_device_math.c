@@ -189,7 +189,7 @@ static void mlp(enum seeded_kind gate_kind, uint32_t layer, uint32_t expert, uin
 /* Experts in the order of their scores; softmax over the chosen. */
 static void mixture(uint32_t layer, const double *x, double *y)
 {
-    double scores[WIDTH_MAX];
+    double scores[WIDTH_MAX] = {0};
     double sum = 0;
     multiply(SEEDED_ROUTER, layer, 0, 0, model->experts, x, model->hidden, MODEL_GAIN, scores);
     bool chosen[WIDTH_MAX] = {false};

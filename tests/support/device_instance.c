@@ -305,7 +305,7 @@ void device_reference(const struct architecture *architecture, uint64_t weight_s
     struct device_instance *instance = device_instance_make(&config);
     struct step_change change = {
         .kind = STEP_CHUNK, .tokens = prompt - 1, .page_count = config.pages, .pages = pages, .token_seed = token_seed};
-    struct device_token token;
+    struct device_token token = {0};
     if (prompt > 1) {
         assert_int_equal(device_instance_step(instance, &change, 1, false, &token), 0);
         device_instance_tail_store(instance, 0, 1);
