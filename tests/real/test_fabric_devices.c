@@ -17,7 +17,7 @@
 
 #define PATIENCE_NS (20 * NS_PER_S)
 #define IMMEDIATE 0x00300007u
-#define PAGES_MAX 240u
+#define PAGES_MAX 100u
 
 static struct fabric_side source;
 static struct fabric_side destination;
@@ -247,7 +247,7 @@ static void layers_wait_for_their_tick(void **state)
     fabric_write(source.fabric, &write, 100);
     for (uint32_t ticks = 0; ticks < 4; ticks++) {
         atomic_store(&source.counters[0], 100 + ticks);
-        poll_times(2000);
+        poll_times(300);
         assert_int_equal(fabric_counters(source.fabric).writes_posted, ticks * layer);
     }
     assert_int_equal(heard.reached, 0);
@@ -275,7 +275,7 @@ static void peers_go(void **state)
     devices[0][0].patience = 0;
     poll_until(&heard.done, 1);
     assert_int_equal(heard.status, WRITE_FAILED);
-    poll_times(1000);
+    poll_times(200);
     assert_int_equal(fabric_counters(destination.fabric).immediates, 0);
     write.ticket = 6;
     fabric_write(source.fabric, &write, UINT64_MAX);
