@@ -198,6 +198,8 @@ static void mixture(uint32_t layer, const double *x, double *y)
         for (uint32_t e = 0; e < model->experts; e++)
             if (!chosen[e] && (best == UINT32_MAX || scores[e] > scores[best]))
                 best = e;
+        if (best == UINT32_MAX) /* never: there are more experts than are active */
+            break;
         chosen[best] = true;
         sum += exp(scores[best]);
     }

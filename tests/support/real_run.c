@@ -518,7 +518,7 @@ static float behind(const struct real_world *world, const struct produced *produ
     uint32_t page_count = (prompt + count) / 16 + 1;
     uint32_t *pages = calloc(page_count, sizeof *pages);
     float *tail = calloc(floats, sizeof *tail);
-    assert_true(pages != NULL && tail != NULL);
+    CHECK(pages != NULL && tail != NULL);
     for (uint32_t i = 0; i < page_count; i++)
         pages[i] = i;
     a.tail_bytes = (uint32_t)(floats * sizeof *tail);
