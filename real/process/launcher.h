@@ -6,6 +6,7 @@
 #define TANDEM_REAL_PROCESS_LAUNCHER_H
 
 #include "host/workload.h"
+#include "real/fabric/topology.h"
 #include "real/process/token_book.h"
 #include "real/process/real_world.h"
 
@@ -44,6 +45,7 @@ struct node_meter {
     int64_t node_ns;         /* spent inside the node; -1: it was lost, and its count with it */
     uint64_t staged_bytes;   /* copied between its devices and pinned memory */
     uint64_t staged_ns;      /* and the time of the copies, summed over ranks */
+    struct nic_choice nics;  /* that its ranks write by */
 };
 
 struct launch_result {

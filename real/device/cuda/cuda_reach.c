@@ -102,5 +102,7 @@ struct device_reach *cuda_reach_make(const struct device_reach_config *config, c
     }
     self->reach = (struct device_reach){
         .ops = &ops, .address = cuda_memory_pointer(&self->memory), .kind = DEVICE_REACH_CUDA, .ordinal = ordinal};
+    if (cudaDeviceGetPCIBusId(self->reach.pci, (int)sizeof self->reach.pci, ordinal) != cudaSuccess)
+        self->reach.pci[0] = '\0';
     return &self->reach;
 }
