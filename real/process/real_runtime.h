@@ -5,9 +5,9 @@
  * time, at the monotonic time of that moment. What an operation would answer at once (a message to oneself, a peer lost
  * while sending) waits until the node has returned.
  *
- * A write that has failed is told only when its bytes cannot land any more. Rails of it are closed at this end, but what
- * was posted may lie in a kernel or in shared memory: the receiver is asked to close its ends, too, and the node hears
- * of the failure when that has been done, or when the receiver is lost.
+ * A write that has failed is told only when its bytes cannot land any more. Rails of it are closed at this end, but
+ * what was posted may lie in a kernel or in shared memory: the receiver is asked to close its ends, too, and the node
+ * hears of the failure when that has been done, or when the receiver is lost.
  *
  * Ordering of an armed count and the message that lets a peer write: immediate_expect() is a command to the fabric
  * thread, and no byte leaves for any peer while such a command is not in effect (the control sockets are corked, not
@@ -36,6 +36,8 @@ struct real_listener {
     void (*after)(void *self, const struct event *event); /* the node has handled it */
     /* Of a write that has completed well, before the node knows: its bytes are still in place. */
     void (*written)(void *self, const struct paged_write *write);
+    /* Bytes of an immediate are here, but not yet in the device: says where they go. False: nobody awaits them. */
+    bool (*landing)(void *self, uint32_t immediate, struct fabric_landing *landing);
     /* Bytes of an immediate are here. True: it may be told; false: real_runtime_immediate() will tell it. */
     bool (*landed)(void *self, uint32_t immediate, uint64_t count);
     void (*expected)(void *self, uint32_t immediate, uint64_t count);

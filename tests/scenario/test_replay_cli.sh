@@ -70,7 +70,6 @@ sql_is "$db" 'PRAGMA foreign_key_check' ''
 
 refused 'holds no run 99' replay 99 --db "$db" --backend sim
 refused 'has the seed of its run' replay 1 --db "$db" --seed 2
-refused 'provider is for --backend real' replay 1 --db "$db" --backend sim --provider shm
 refused 'request 0 has .* tokens now and had .* in run 1' replay 1 --db "$db" --backend sim --set \
     'load.prompt=uniform(1,50)'
 sed -i 's/us(900)/us(901)/' "$here/profile.lua"
