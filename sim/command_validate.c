@@ -206,17 +206,32 @@ static bool gate(const struct validation_set *set, const char *path, FILE *err, 
     return true;
 }
 
-static bool write_errors(const char *path, const struct validation_set *set, struct user_error *error)
+static void print_errors(FILE *file, const struct validation *v)
 {
+    fprintf(file, "%s,%u,%lld,%lld\n", v->key, v->rows, (long long)v->median_ppm, (long long)v->p90_ppm);
+}
+
+static void print_cases(FILE *file, const struct validation *v)
+{
+    for (uint32_t i = 0; i < v->rows; i++)
+        fprintf(file, "%s,\"%s\",%lld,%lld,%lld\n", v->key, v->cases[i].label, (long long)v->cases[i].measured,
+                (long long)v->cases[i].predicted, (long long)v->cases[i].error_ppm);
+}
+
+/* A CSV file with a line, or more, for each validation. `path` NULL: none is wanted. */
+static bool write_lines(const char *path, const char *head, void (*print)(FILE *file, const struct validation *v),
+                        const struct validation_set *set, struct user_error *error)
+{
+    if (path == NULL)
+        return true;
     FILE *file = fopen(path, "w");
     if (file == NULL) {
         user_error_set(error, path, 0, NULL, "cannot be written: %s", strerror(errno));
         return false;
     }
-    fprintf(file, "key,rows,median_ppm,p90_ppm\n");
+    fprintf(file, "%s\n", head);
     for (uint32_t i = 0; i < set->count; i++)
-        fprintf(file, "%s,%u,%lld,%lld\n", set->items[i].key, set->items[i].rows, (long long)set->items[i].median_ppm,
-                (long long)set->items[i].p90_ppm);
+        print(file, &set->items[i]);
     bool written = ferror(file) == 0;
     if (fclose(file) == 0 && written)
         return true;
@@ -224,12 +239,21 @@ static bool write_errors(const char *path, const struct validation_set *set, str
     return false;
 }
 
+static bool write_files(const struct arguments *arguments, const struct validation_set *set, struct user_error *error)
+{
+    return write_lines(argument_text(arguments, "errors"), "key,rows,median_ppm,p90_ppm", print_errors, set, error) &&
+           write_lines(argument_text(arguments, "cases"), "key,case,measured,predicted,error_ppm", print_cases, set,
+                       error);
+}
+
 /* ---- The command ------------------------------------------------------------------------------------------------ */
 
 static const struct option validate_options[] = {
     {"quick", NULL, "the part that takes seconds: nothing is fitted", OPTION_FLAG},
+    {"chosen-on", NULL, "quote the rows that constants may be chosen on: for work on the model", OPTION_FLAG},
     {"summary", NULL, "the first table alone", OPTION_FLAG},
     {"against", "FILE", "exit 1 where errors are larger than the accepted ones in FILE", OPTION_TEXT},
+    {"cases", "FILE", "also write every case to FILE, as CSV", OPTION_TEXT},
     {"errors", "FILE", "also write the errors to FILE, as --against takes them", OPTION_TEXT},
     {"threads", "N", "simulations at once (all processors)", OPTION_INTEGER},
     {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
@@ -264,25 +288,28 @@ static int validate_run(const struct command_context *context, const struct argu
                         struct user_error *error)
 {
     struct output output = output_to(context->out, argument_text(arguments, "format"));
-    bool quick = argument_flag(arguments, "quick");
     int64_t threads = argument_integer(arguments, "threads", workers_default());
+    const struct validation_options options = {
+        .threads = threads < 1 ? 1 : (uint32_t)threads,
+        .quick = argument_flag(arguments, "quick"),
+        .chosen_on = argument_flag(arguments, "chosen-on"),
+    };
     struct validation_set set = {0};
     interrupt_install();
     for (size_t i = 0; i < operand_count(arguments); i++)
         if (!known(operand(arguments, i), error))
             return EXIT_USER;
     for (const struct validation_source *s = validation_sources; s->name != NULL && !error->set; s++) {
-        if (!asked_for(arguments, s->name) || (quick && !s->quick) || interrupt_requested())
+        if (!asked_for(arguments, s->name) || (options.quick && !s->quick) || interrupt_requested())
             continue;
-        s->run(&set, threads < 1 ? 1 : (uint32_t)threads, quick, error);
+        s->run(&set, &options, error);
     }
     int exit = interrupt_requested() ? EXIT_INTERRUPTED : error->set ? EXIT_USER : EXIT_OK;
     bool held = true;
     const char *against = argument_text(arguments, "against");
-    const char *errors = argument_text(arguments, "errors");
     if (exit == EXIT_OK)
         print_all(&output, &set, argument_flag(arguments, "summary"));
-    if (exit == EXIT_OK && errors != NULL && !write_errors(errors, &set, error))
+    if (exit == EXIT_OK && !write_files(arguments, &set, error))
         exit = EXIT_USER;
     if (exit == EXIT_OK && against != NULL && !gate(&set, against, context->err, &held, error))
         exit = EXIT_USER;

@@ -14,6 +14,7 @@
 struct results_of_rows {
     struct serving serving;
     uint32_t threads;
+    bool chosen_on;                     /* the other half of the rows is quoted */
     struct serving_prediction *neutral; /* the engine's own constants */
     struct serving_prediction *host;    /* two host constants a deployment */
     struct serving_prediction *lent;    /* those of another model */
@@ -106,7 +107,7 @@ static void add_view(struct validation_set *set, const struct results_of_rows *a
             left_out[rule]++;
             continue;
         }
-        if (!row->test) {
+        if (row->test == all->chosen_on) {
             v->fitted++;
             continue;
         }
@@ -219,19 +220,20 @@ static bool fit(struct results_of_rows *all)
     if (!serving_fit_host(&all->serving, all->neutral, all->threads, all->constants, all->host_chosen))
         return false;
     lend(all);
-    if (!predict(all, all->constants, test_row, all->host) || !predict(all, all->lent_constants, test_row, all->lent))
+    bool (*wanted)(const struct serving_row *row) = all->chosen_on ? any_row : test_row;
+    if (!predict(all, all->constants, wanted, all->host) || !predict(all, all->lent_constants, wanted, all->lent))
         return false;
     struct serving_constants *with_ttft = make(deployments, sizeof *with_ttft);
     memcpy(with_ttft, all->constants, deployments * sizeof *with_ttft);
     bool whole = serving_fit_ttft(&all->serving, all->threads, with_ttft, all->ttft_chosen) &&
-                 predict(all, with_ttft, test_row, all->ttft);
+                 predict(all, with_ttft, wanted, all->ttft);
     free(with_ttft);
     return whole;
 }
 
-bool validate_serving(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_serving(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
-    struct results_of_rows all = {.threads = threads};
+    struct results_of_rows all = {.threads = options->threads, .chosen_on = options->chosen_on};
     if (!serving_load(&all.serving, error)) {
         serving_free(&all.serving);
         return false;
@@ -247,7 +249,8 @@ bool validate_serving(struct validation_set *set, uint32_t threads, bool quick, 
         *flags[i] = make(deployments, sizeof **flags[i]);
     all.constants = make(deployments, sizeof *all.constants);
     all.lent_constants = make(deployments, sizeof *all.lent_constants);
-    bool whole = predict(&all, NULL, quick ? test_row : any_row, all.neutral);
+    bool quick = options->quick;
+    bool whole = predict(&all, NULL, quick && !all.chosen_on ? test_row : any_row, all.neutral);
     if (whole)
         add_plain(set, &all);
     whole = whole && (quick || fit(&all));

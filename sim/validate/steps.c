@@ -154,10 +154,9 @@ static bool one_machine(struct step_views *tables, const struct csv_table *table
     return !error->set;
 }
 
-bool validate_steps(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_steps(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
-    (void)threads;
-    (void)quick;
+    (void)options;
     struct csv_table table;
     if (!csv_table_load("validation/splitwise.csv.xz", &table, error))
         return false;

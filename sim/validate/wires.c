@@ -69,11 +69,10 @@ static bool nic_of(const char *machine, struct nic *nic, struct user_error *erro
 
 /* ---- Writes of one NIC ------------------------------------------------------------------------------------------ */
 
-bool validate_nics(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_nics(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
     static const uint32_t stream = 10000; /* writes */
-    (void)threads;
-    (void)quick;
+    (void)options;
     struct csv_table table;
     struct nic nics[2];
     if (!nic_of("h200", &nics[0], error) || !nic_of("h200-efa", &nics[1], error) ||
@@ -134,10 +133,9 @@ static void one_setup(struct validation *v, const struct csv_table *table, uint3
     }
 }
 
-bool validate_transfers(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_transfers(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
-    (void)threads;
-    (void)quick;
+    (void)options;
     struct csv_table table;
     if (!csv_table_load("validation/kv-transfers.csv", &table, error))
         return false;
@@ -276,7 +274,7 @@ static void ttft_table(struct validation *v, const struct csv_table *table, cons
     validation_finish(v);
 }
 
-bool validate_layerwise(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_layerwise(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
     static const char *const names[2] = {"layerwise-qwen3-235b-colocated", "layerwise-qwen3-235b"};
     static const char *const columns[2] = {"colocated_us", "disaggregated_us"};
@@ -286,8 +284,7 @@ bool validate_layerwise(struct validation_set *set, uint32_t threads, bool quick
                                                "layer-wise transfer: TTFT colocated, prefill scale and offset"},
                                               {"layer-wise transfer: TTFT disaggregated, no fitted constant",
                                                "layer-wise transfer: TTFT disaggregated, prefill scale and offset"}};
-    (void)threads;
-    (void)quick;
+    (void)options;
     struct csv_table table;
     struct nic nic;
     if (!nic_of("h200-efa", &nic, error) || !csv_table_load("validation/layerwise.csv", &table, error))
