@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,8 +60,8 @@ static void on_up(void *self, uint32_t node, const struct hello *hello)
 static void on_frame(void *self, uint32_t node, const struct frame *frame)
 {
     struct station *station = self;
-    if (frame->kind == FRAME_MESSAGE)
-        real_runtime_message(station->real, node, frame->body, frame->length);
+    if (frame->kind == FRAME_MESSAGE && !real_runtime_frame(station->real, node, frame))
+        station->lost = true;
 }
 
 static void on_down(void *self, uint32_t node, const char *why)
@@ -85,7 +84,7 @@ static struct mesh *make_mesh(struct station *station, uint32_t node, const unsi
     };
     memcpy(config.own.token, token, CONTROL_TOKEN_BYTES);
     snprintf(config.own.build, sizeof config.own.build, "%s", build_identity);
-    control_boot_identity(config.own.boot);
+    control_clock_identity(config.own.clock);
     return mesh_make(&config, error, error_size);
 }
 
@@ -161,7 +160,9 @@ bool message_meter(const char *address, int64_t *message_ns, char *error, size_t
 {
     struct station station = {.echoes = false};
     unsigned char token[CONTROL_TOKEN_BYTES];
-    CHECK(getrandom(token, sizeof token, 0) == sizeof token);
+    FILE *random = fopen("/dev/urandom", "rb");
+    CHECK(random != NULL && fread(token, sizeof token, 1, random) == 1);
+    fclose(random);
     struct mesh *mesh = make_mesh(&station, 0, token, address, error, error_size);
     if (mesh == NULL)
         return false;

@@ -283,29 +283,46 @@ static bool measure_grid(struct step_meter *meter, bool decode, uint32_t count, 
     return good;
 }
 
-/* Of the step whose time is the median of the table's measured cells: prefill where the pool does it. */
+static int64_t grid_median(const struct step_grid *grid)
+{
+    int64_t cells[STEP_KNOTS_MAX * STEP_KNOTS_MAX];
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < grid->row_count; r++)
+        for (uint32_t c = 0; c < grid->column_count; c++)
+            cells[count++] = grid->ns[r][c];
+    sample_sort(cells, count);
+    return sample_quantile(cells, count, 500);
+}
+
+/* The cell that a batch reaches and whose time is the nearest to `ns`. */
+static void find_cell(const struct step_job *job, bool decode, int64_t ns, uint32_t *row, uint32_t *column)
+{
+    const struct step_grid *grid = decode ? &job->table.decode : &job->table.prefill;
+    int64_t nearest_ns = INT64_MAX;
+    for (uint32_t r = 0; r < grid->row_count; r++) {
+        for (uint32_t c = 0; c < grid->column_count; c++) {
+            int64_t off_ns = max_i64(grid->ns[r][c] - ns, ns - grid->ns[r][c]);
+            if (off_ns >= nearest_ns || !reached(job, decode, r, c))
+                continue;
+            nearest_ns = off_ns;
+            *row = r;
+            *column = c;
+        }
+    }
+}
+
+/* Of the step whose time is the median of the table, prefill's where the pool does it: from the nearest cell that can
+ * be launched, in proportion. */
 static bool measure_first_layer(struct step_meter *meter, uint32_t count)
 {
-    const struct step_job *job = meter->job;
-    bool decode = job->table.prefill.row_count == 0;
-    const struct step_grid *grid = decode ? &job->table.decode : &job->table.prefill;
-    int64_t cells[STEP_KNOTS_MAX * STEP_KNOTS_MAX];
+    struct step_table *table = &meter->job->table;
+    bool decode = table->prefill.row_count == 0;
+    const struct step_grid *grid = decode ? &table->decode : &table->prefill;
+    int64_t median_ns = grid_median(grid);
     int64_t ticks[STEP_ROUNDS_MAX];
-    uint32_t cell_count = 0;
-    for (uint32_t r = 0; r < grid->row_count; r++)
-        for (uint32_t c = 0; c < grid->column_count; c++)
-            if (reached(job, decode, r, c))
-                cells[cell_count++] = grid->ns[r][c];
-    sample_sort(cells, cell_count);
-    int64_t median = cells[cell_count / 2];
     uint32_t row = 0;
     uint32_t column = 0;
-    for (uint32_t r = 0; r < grid->row_count; r++)
-        for (uint32_t c = 0; c < grid->column_count; c++)
-            if (grid->ns[r][c] == median && reached(job, decode, r, c)) {
-                row = r;
-                column = c;
-            }
+    find_cell(meter->job, decode, median_ns, &row, &column);
     prctl(PR_SET_TIMERSLACK, 1000UL);
     bool good = true;
     for (uint32_t i = 0; i < count && good; i++) {
@@ -317,7 +334,8 @@ static bool measure_first_layer(struct step_meter *meter, uint32_t count)
     prctl(PR_SET_TIMERSLACK, 0UL); /* back to what it was */
     if (good) {
         sample_sort(ticks, count);
-        meter->job->table.first_layer_ns = min_i64(sample_quantile(ticks, count, 500), median);
+        int64_t tick_ns = min_i64(sample_quantile(ticks, count, 500), grid->ns[row][column]);
+        table->first_layer_ns = (int64_t)((int128)tick_ns * median_ns / grid->ns[row][column]);
     }
     return good;
 }

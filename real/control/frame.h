@@ -39,7 +39,9 @@ enum frame_kind {
     FRAME_DIGESTS = 19,      /* sender to receiver: digests of the pieces it wrote */
     FRAME_TROUBLE = 20,      /* instance to front: a sentence about why it ends */
     FRAME_ANSWERS = 21,      /* of the nodes: how many tokens, tokens, rt_send() with what its reader needs to go on */
-    FRAME_KIND_END = 22,
+    FRAME_CLOSE = 22,        /* a writer whose ticket failed: the ticket, and its rails that are closed */
+    FRAME_CLOSED = 23,       /* the answer: nothing that was on its way there lands any more; the ticket */
+    FRAME_KIND_END = 24,
 };
 
 struct frame {

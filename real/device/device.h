@@ -2,9 +2,9 @@
  * on the CPU; the CUDA device (real/device/cuda) is the same on a GPU. An executor process owns one device.
  *
  * Weights derive from a seed, so that every rank of every instance has its share of the same model without a file.
- * Tokens of prompts derive from the request's token seed (device_prompt_token), those that lie in prefix blocks from the
- * block (device_prompt_token_at): a device knows the seed alone and is given the others. Sampling is greedy; equal logits
- * go to the lowest id.
+ * Tokens of prompts derive from the request's token seed (device_prompt_token), those that lie in prefix blocks from
+ * the block (device_prompt_token_at): a device knows the seed alone and is given the others. Sampling is greedy; equal
+ * logits go to the lowest id.
  *
  * On the host device every reduction has a fixed order, whatever the batch, the chunking, the paging and the sharding:
  * the tokens of a run are a function of (weights, prompt) alone, bit for bit.

@@ -306,3 +306,8 @@ bool fabric_quiet(const struct fabric *fabric)
 {
     return fabric->tickets_live == 0 && !stage_landing(fabric);
 }
+
+bool fabric_awaits(const struct fabric *fabric)
+{
+    return fabric->immediates.awaited > 0;
+}

@@ -22,6 +22,8 @@
  * When a rail breaks (a completion in error, a refusal, no progress for stall_ns) it is closed at once: its writes in
  * flight fail, and their tickets with them, which post nothing more and end when their writes on the other rails have
  * completed too. Tickets with nothing in flight there go on over the rails that are left; with none left they fail.
+ * Closing one end does not call back what is on its way: before the pages that a failed ticket was to fill are used
+ * again, the receiver closes its ends too (fabric_peer_close).
  */
 #ifndef TANDEM_REAL_FABRIC_FABRIC_H
 #define TANDEM_REAL_FABRIC_FABRIC_H
@@ -106,6 +108,10 @@ bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, siz
  * memory here or is counted, even if it was only stopped and goes on. Nothing happens for a node that is not known. */
 void fabric_peer_remove(struct fabric *fabric, uint32_t node);
 
+/* The peer's ends of these rails (bits, by its NICs) are closed. Ours are closed too: after the return nothing that was
+ * under way on them changes memory here or is counted. */
+void fabric_peer_close(struct fabric *fabric, uint32_t node, uint32_t rails);
+
 /* Takes a NIC out of service: the rails of all peers at it break. For tests and for whoever watches NICs. */
 void fabric_nic_fail(struct fabric *fabric, uint32_t nic);
 
@@ -129,6 +135,9 @@ struct fabric_event {
     enum { FABRIC_WRITE_DONE = 1, FABRIC_IMMEDIATE = 2, FABRIC_PEER_ERROR = 3, FABRIC_LANDED = 4 } kind;
     uint32_t id;     /* ticket, immediate, node */
     uint32_t status; /* enum write_status; of a peer error, the NIC whose rail broke */
+    /* Of a failed write: rails to its destination, by our NICs, that are closed. What was posted on them is in nobody's
+     * hands: bytes may still lie in a kernel or in shared memory, and land there as long as the other end is open. */
+    uint32_t closed;
     uint64_t count; /* layers posted whole; writes counted; rails to the peer that are left (0: it cannot be reached) */
     int64_t posted_ns; /* of a write: of its first post */
     int64_t done_ns;   /* of a write: of its last completion; of an immediate: when the last was counted */
@@ -156,5 +165,8 @@ struct fabric_counters fabric_counters(const struct fabric *fabric);
 
 /* Nothing is in flight and nothing is waiting for a layer. */
 bool fabric_quiet(const struct fabric *fabric);
+
+/* Immediates are expected that have not all arrived: peers may write here at any moment. */
+bool fabric_awaits(const struct fabric *fabric);
 
 #endif

@@ -102,6 +102,7 @@ struct fabric {
 
 /* peers.c */
 void peer_break_rail(struct fabric *fabric, struct peer *peer, uint32_t nic);
+uint32_t peer_closed_rails(const struct fabric *fabric, uint32_t node); /* bits, by NIC */
 /* The rail that takes the next write of `rank`, or NULL when none has room; *hopeless when none is left. */
 struct rail *peer_rail(struct fabric *fabric, struct peer *peer, uint32_t rank, uint32_t turn, uint32_t *nic,
                        bool *hopeless);

@@ -27,7 +27,11 @@ void immediates_expect(struct immediates *immediates, uint32_t immediate, uint64
 {
     CHECK((immediate & SLOT_MASK) < immediates->slot_count);
     struct immediate_slot *slot = &immediates->slots[immediate & SLOT_MASK];
+    if (count == 0 && slot->immediate != immediate)
+        return; /* an older generation: the slot expects the next one already */
     /* A slot that is listed stays so: whoever takes it from the list sees what it is by then. */
+    immediates->awaited -= slot->counted < slot->expected;
+    immediates->awaited += count > 0;
     slot->immediate = immediate;
     slot->expected = count;
     slot->counted = 0;
@@ -41,7 +45,10 @@ void immediates_count(struct immediates *immediates, uint32_t immediate)
         immediates->late++;
         return;
     }
-    if (++slot->counted < slot->expected || slot->listed)
+    if (++slot->counted < slot->expected)
+        return;
+    immediates->awaited--;
+    if (slot->listed)
         return;
     slot->listed = true;
     slot->next = 0;

@@ -23,6 +23,7 @@ struct immediates {
     uint32_t slot_count;
     uint32_t reached_first; /* slots whose count is reached, in order, plus one; 0: none */
     uint32_t reached_last;
+    uint32_t awaited; /* slots that expect more than they have counted */
     uint64_t late;
 };
 

@@ -157,6 +157,15 @@ void peer_break_rail(struct fabric *fabric, struct peer *peer, uint32_t nic)
     fabric->counters.rails_broken++;
 }
 
+uint32_t peer_closed_rails(const struct fabric *fabric, uint32_t node)
+{
+    const struct peer *peer = fabric->peers[node];
+    uint32_t closed = 0;
+    for (uint32_t n = 0; peer != NULL && n < fabric->config.nics; n++)
+        closed |= (uint32_t)(peer->rails[n].endpoint == NULL) << n;
+    return closed;
+}
+
 struct rail *peer_rail(struct fabric *fabric, struct peer *peer, uint32_t rank, uint32_t turn, uint32_t *nic,
                        bool *hopeless)
 {
@@ -213,6 +222,15 @@ void fabric_nic_fail(struct fabric *fabric, uint32_t nic)
 }
 
 /* ---- Fencing ----------------------------------------------------------------------------------------------------- */
+
+/* The peer's rail i ends at ours with the number i modulo how many we have. */
+void fabric_peer_close(struct fabric *fabric, uint32_t node, uint32_t rails)
+{
+    CHECK(node < NODES_MAX);
+    for (uint32_t i = 0; i < FABRIC_NICS_MAX && fabric->peers[node] != NULL; i++)
+        if ((rails >> i & 1) != 0)
+            peer_break_rail(fabric, fabric->peers[node], i % fabric->config.nics);
+}
 
 void fabric_peer_remove(struct fabric *fabric, uint32_t node)
 {

@@ -395,6 +395,7 @@ bool tickets_next_done(struct fabric *fabric, struct fabric_event *event)
         .kind = FABRIC_WRITE_DONE,
         .id = ticket->write.ticket,
         .status = status_of(ticket),
+        .closed = ticket->failed && ticket->submitted > 0 ? peer_closed_rails(fabric, ticket->write.destination) : 0,
         .count = ticket->cursor.layer,
         .posted_ns = ticket->posted_ns,
         .done_ns = ticket->done_ns,

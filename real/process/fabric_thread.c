@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "real/process/fabric_thread.h"
 
+#include "base/arith.h"
 #include "base/check.h"
+#include "real/process/shared_memory.h"
 #include "real/ring.h"
 
 #include <pthread.h>
@@ -29,6 +31,15 @@
 #define NAPS 500u /* 10 ms without anything */
 #define LONG_NAP_NS 100000L
 
+/* When nothing is in flight and nobody was told to write here, nothing can come but what a provider says to itself, and
+ * the thread leaves the processor to those that compute; a command wakes it. */
+#define CALM_NAPS 50u
+#define CALM_NAP_NS 2000000L
+
+/* A thread that has carried nothing out for so long, of the clock or of a core, never will. */
+#define HOPELESS_NS (20 * NS_PER_S)
+#define HOPELESS_CPU_NS (5 * NS_PER_S)
+
 enum command_kind {
     COMMAND_WRITE = 1,
     COMMAND_WRITE_STOP = 2,
@@ -36,6 +47,8 @@ enum command_kind {
     COMMAND_CARD = 4,
     COMMAND_PEER = 5,
     COMMAND_REMOVE = 6,
+    COMMAND_NIC_FAIL = 7,
+    COMMAND_CLOSE = 8,
 };
 
 struct peer_command {
@@ -51,7 +64,7 @@ struct write_command {
 
 struct fabric_command {
     enum command_kind kind;
-    uint32_t id; /* ticket, immediate, node */
+    uint32_t id; /* ticket, immediate, node, NIC */
     uint64_t count;
     void *owned; /* struct write_command or peer_command, freed once carried out */
 };
@@ -63,6 +76,7 @@ struct fabric_thread {
     struct ring *commands;
     struct ring *reports;
     int fd;
+    _Atomic uint32_t bell;  /* raised with each command: the thread naps on it */
     uint64_t given;         /* the loop's count of commands */
     _Atomic uint64_t done;  /* carried out */
     _Atomic uint64_t quiet; /* commands after which the engine was quiet; UINT64_MAX: it is not */
@@ -142,6 +156,14 @@ static void carry_out(struct fabric_thread *thread, const struct fabric_command 
         fabric_peer_remove(thread->fabric, command->id);
         report(thread, &(struct fabric_report){.kind = REPORT_FENCED, .node = command->id});
         break;
+    case COMMAND_NIC_FAIL:
+        fabric_nic_fail(thread->fabric, command->id);
+        break;
+    case COMMAND_CLOSE:
+        fabric_peer_close(thread->fabric, command->id, (uint32_t)command->count);
+        report(thread, &(struct fabric_report){
+                           .kind = REPORT_CLOSED, .node = command->id, .event.id = (uint32_t)(command->count >> 32)});
+        break;
     }
     free(command->owned);
 }
@@ -160,12 +182,13 @@ static bool carry_out_commands(struct fabric_thread *thread, bool *busy)
     return awaited;
 }
 
-static void rest(uint32_t idle)
+/* `heard`: the bell before commands were looked for, so that none is slept over. */
+static void rest(struct fabric_thread *thread, uint32_t idle, uint32_t heard)
 {
     if (idle <= SPINS)
         return;
-    struct timespec nap = {.tv_nsec = idle < SPINS + NAPS ? NAP_NS : LONG_NAP_NS};
-    nanosleep(&nap, NULL);
+    bool calm = idle >= SPINS + CALM_NAPS && fabric_quiet(thread->fabric) && !fabric_awaits(thread->fabric);
+    word_wait(&thread->bell, heard, calm ? CALM_NAP_NS : idle < SPINS + NAPS ? NAP_NS : LONG_NAP_NS);
 }
 
 static void *run(void *self)
@@ -177,6 +200,7 @@ static void *run(void *self)
         struct fabric_event events[EVENTS_AT_ONCE];
         bool busy = false;
         bool still = true;
+        uint32_t heard = atomic_load_explicit(&thread->bell, memory_order_acquire);
         bool wake = carry_out_commands(thread, &busy);
         /* A loop that does not take its reports gets no more; posting goes on as soon as it does. */
         uint32_t count = 0;
@@ -191,7 +215,7 @@ static void *run(void *self)
         atomic_store_explicit(&thread->quiet, fabric_quiet(thread->fabric) ? done : UINT64_MAX, memory_order_release);
         idle = busy || count > 0 || !still ? 0 : idle + (idle < UINT32_MAX);
         if (idle > 0)
-            rest(idle);
+            rest(thread, idle, heard);
     }
     fabric_free(thread->fabric);
     return NULL;
@@ -212,16 +236,37 @@ struct fabric_thread *fabric_thread_start(struct fabric *fabric)
     return thread;
 }
 
+int64_t fabric_thread_cpu_ns(const struct fabric_thread *thread)
+{
+    clockid_t clock;
+    struct timespec used;
+    if (pthread_getcpuclockid(thread->thread, &clock) != 0 || clock_gettime(clock, &used) != 0)
+        return 0;
+    return used.tv_sec * NS_PER_S + used.tv_nsec;
+}
+
+bool fabric_thread_hopeless(const struct fabric_thread *thread, int64_t since_ns, int64_t cpu_ns)
+{
+    return clock_now_ns() - since_ns > HOPELESS_NS || fabric_thread_cpu_ns(thread) - cpu_ns > HOPELESS_CPU_NS;
+}
+
 bool fabric_thread_stop(struct fabric_thread *thread)
 {
     if (thread == NULL)
         return true;
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += FABRIC_THREAD_PATIENCE_NS / 1000000000;
+    int64_t since_ns = clock_now_ns();
+    int64_t cpu_ns = fabric_thread_cpu_ns(thread);
     atomic_store_explicit(&thread->quit, true, memory_order_release);
-    if (pthread_timedjoin_np(thread->thread, NULL, &until) != 0)
-        return false;
+    word_wake(&thread->bell);
+    for (;;) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        if (pthread_timedjoin_np(thread->thread, NULL, &until) == 0)
+            break;
+        if (fabric_thread_hopeless(thread, since_ns, cpu_ns))
+            return false;
+    }
     struct fabric_command command;
     while (ring_pop(thread->commands, &command))
         free(command.owned);
@@ -240,6 +285,8 @@ static uint64_t give(struct fabric_thread *thread, const struct fabric_command *
 {
     while (!ring_push(thread->commands, command))
         sched_yield();
+    atomic_fetch_add_explicit(&thread->bell, 1, memory_order_release);
+    word_wake(&thread->bell);
     return ++thread->given;
 }
 
@@ -289,6 +336,17 @@ uint64_t fabric_thread_peer(struct fabric_thread *thread, uint32_t node, const v
     copy->bytes = bytes;
     memcpy(copy->card, card, bytes);
     return give(thread, &(struct fabric_command){.kind = COMMAND_PEER, .id = node, .owned = copy});
+}
+
+uint64_t fabric_thread_nic_fail(struct fabric_thread *thread, uint32_t nic)
+{
+    return give(thread, &(struct fabric_command){.kind = COMMAND_NIC_FAIL, .id = nic});
+}
+
+uint64_t fabric_thread_close(struct fabric_thread *thread, uint32_t node, uint32_t rails, uint32_t id)
+{
+    return give(thread,
+                &(struct fabric_command){.kind = COMMAND_CLOSE, .id = node, .count = (uint64_t)id << 32 | rails});
 }
 
 uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node)

@@ -20,6 +20,7 @@ enum report_kind {
     REPORT_CARD = 2,   /* `card` for `node`, which the reader frees; NULL: `error` */
     REPORT_PEER = 3,   /* the peer's card was learnt, or not: `error` is not empty */
     REPORT_FENCED = 4, /* `node` has been removed */
+    REPORT_CLOSED = 5, /* of `node`: rails have been closed, as event.id asked */
 };
 
 struct fabric_report {
@@ -39,8 +40,11 @@ struct fabric_thread *fabric_thread_start(struct fabric *fabric);
  * process can only end. */
 bool fabric_thread_stop(struct fabric_thread *thread);
 
-/* Longer than a healthy thread takes for any command, also on a busy machine. */
-#define FABRIC_THREAD_PATIENCE_NS (5 * INT64_C(1000000000))
+/* Whether the thread is to be given up, having carried out nothing since `since_ns`, when it had used `cpu_ns`: waiting
+ * for a lock it spins, and uses what no healthy command does; held up by a busy machine it uses little, and is waited
+ * for longer. */
+bool fabric_thread_hopeless(const struct fabric_thread *thread, int64_t since_ns, int64_t cpu_ns);
+int64_t fabric_thread_cpu_ns(const struct fabric_thread *thread);
 
 /* Each returns the command's number. Arguments are copied. */
 uint64_t fabric_thread_write(struct fabric_thread *thread, const struct paged_write *write, uint64_t counter_base);
@@ -49,6 +53,8 @@ uint64_t fabric_thread_expect(struct fabric_thread *thread, uint32_t immediate, 
 uint64_t fabric_thread_card(struct fabric_thread *thread, uint32_t node);
 uint64_t fabric_thread_peer(struct fabric_thread *thread, uint32_t node, const void *card, size_t bytes,
                             const struct kv_memory *memory);
+uint64_t fabric_thread_nic_fail(struct fabric_thread *thread, uint32_t nic);
+uint64_t fabric_thread_close(struct fabric_thread *thread, uint32_t node, uint32_t rails, uint32_t id);
 uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node);
 
 uint64_t fabric_thread_done(const struct fabric_thread *thread);

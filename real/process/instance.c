@@ -151,6 +151,8 @@ static void on_frame(void *self, uint32_t node, const struct frame *frame)
         return;
     }
     bool sense = true;
+    if (frame->kind == FRAME_CLOSE || frame->kind == FRAME_CLOSED)
+        sense = real_runtime_frame(instance->real, node, frame);
     if (frame->kind == FRAME_CARD && instance->fabric != NULL) {
         struct kv_memory memory = real_world_kv_memory(instance->world, node);
         sense = frame->length <= FABRIC_CARD_BYTES_MAX;

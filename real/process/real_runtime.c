@@ -26,6 +26,13 @@ struct posted {
     int64_t posted_ns;
 };
 
+/* A write that has failed and is not told yet: its receiver still closes what could bring more of it. */
+struct failure {
+    struct fabric_event event;
+    uint32_t node;
+    bool over; /* the receiver is lost */
+};
+
 struct watch {
     int fd; /* -1: unused */
     void (*ready)(void *self, uint32_t argument);
@@ -57,9 +64,12 @@ struct real_runtime {
     uint64_t awaited;       /* number of the newest expectation given to the fabric thread */
     uint64_t fence;         /* number of the newest removal of a peer */
     uint64_t fence_done;    /* commands that were carried out when it was last looked, */
-    int64_t fence_since_ns; /* and since when it has been that many */
+    int64_t fence_since_ns; /* since when it has been that many, */
+    int64_t fence_cpu_ns;   /* and what the thread had used then */
     struct posted *posted;
     uint32_t posted_count;
+    struct failure *failures; /* at most one a ticket */
+    uint32_t failure_count;
     struct device_token *fresh; /* of the newest outcome */
     uint32_t fresh_room;
     uint32_t *carried; /* tokens that came with a message */
@@ -178,9 +188,59 @@ void real_runtime_deliver(struct real_runtime *real, const struct event *event)
     drain_pending(real);
 }
 
+static void write_done(struct real_runtime *real, const struct fabric_event *done);
+
+static void tell_failure(struct real_runtime *real, uint32_t index)
+{
+    struct fabric_event event = real->failures[index].event;
+    real->failures[index] = real->failures[--real->failure_count];
+    write_done(real, &event);
+}
+
+/* Not while the node runs. */
+static void tell_failures_over(struct real_runtime *real)
+{
+    for (uint32_t i = real->failure_count; i > 0; i--)
+        if (i <= real->failure_count && real->failures[i - 1].over)
+            tell_failure(real, i - 1);
+}
+
+/* Has the receiver close its ends of rails that are closed here; what else is in flight goes on meanwhile. */
+static void ask_to_close(struct real_runtime *real, uint32_t node, const struct fabric_event *event)
+{
+    unsigned char bytes[8];
+    struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
+    write_u32(&writer, event->id);
+    write_u32(&writer, event->closed);
+    mesh_send(real->config.mesh, node, FRAME_CLOSE, bytes, writer.used);
+    real->failures[real->failure_count++] = (struct failure){.event = *event, .node = node};
+}
+
+static bool close_frame(struct real_runtime *real, uint32_t source, const struct frame *frame)
+{
+    struct frame_reader reader = frame_read(frame);
+    uint32_t ticket = read_u32(&reader);
+    if (frame->kind == FRAME_CLOSE) {
+        uint32_t rails = read_u32(&reader);
+        bool good = read_end(&reader) && real->config.fabric != NULL;
+        if (good)
+            fabric_thread_close(real->config.fabric, source, rails, ticket);
+        return good;
+    }
+    for (uint32_t i = 0; read_end(&reader) && i < real->failure_count; i++) {
+        if (real->failures[i].node == source && real->failures[i].event.id == ticket) {
+            tell_failure(real, i);
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The tokens that a message comes with are here before the node can ask for them. */
 bool real_runtime_frame(struct real_runtime *real, uint32_t source, const struct frame *frame)
 {
+    if (frame->kind == FRAME_CLOSE || frame->kind == FRAME_CLOSED)
+        return close_frame(real, source, frame);
     struct frame_reader reader = frame_read(frame);
     uint32_t count = frame->kind == FRAME_ANSWERS ? read_u32(&reader) : 0;
     if (reader.bad || count > (reader.length - reader.at) / 4)
@@ -207,11 +267,13 @@ bool real_runtime_frame(struct real_runtime *real, uint32_t source, const struct
 void real_runtime_peer_down(struct real_runtime *real, uint32_t node)
 {
     struct event event = {.kind = EVENT_PEER_LOST, .status = PEER_SUSPECTED, .id = node};
+    for (uint32_t i = 0; i < real->failure_count; i++)
+        real->failures[i].over = real->failures[i].over || real->failures[i].node == node;
     push_pending(real, &event, NULL, 0);
     if (real->config.fabric != NULL) {
         real->fence = fabric_thread_remove(real->config.fabric, node);
-        real->fence_since_ns = clock_now_ns();
-        return; /* fenced when the fabric thread says so */
+        real->fence_done = UINT64_MAX; /* patience begins with the next look */
+        return;                        /* fenced when the fabric thread says so */
     }
     event.status = PEER_FENCED;
     push_pending(real, &event, NULL, 0);
@@ -381,6 +443,7 @@ struct real_runtime *real_runtime_make(const struct real_config *config)
     for (uint32_t i = 0; i < REAL_WATCHES_MAX; i++)
         real->watches[i].fd = -1;
     real->posted = allocate(config->limits.writes_in_flight, sizeof *real->posted);
+    real->failures = allocate(config->limits.writes_in_flight, sizeof *real->failures);
     real->epoll = epoll_create1(EPOLL_CLOEXEC);
     real->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     CHECK(real->epoll >= 0 && real->timer >= 0);
@@ -406,6 +469,7 @@ void real_runtime_free(struct real_runtime *real)
     close(real->epoll);
     free(real->pending);
     free(real->posted);
+    free(real->failures);
     free(real->fresh);
     free(real->carried);
     free(real);
@@ -451,13 +515,19 @@ void real_runtime_on_report(struct real_runtime *real, void (*report)(void *self
 
 /* ---- Turns ------------------------------------------------------------------------------------------------------- */
 
+static uint32_t posted_place(const struct real_runtime *real, uint32_t ticket)
+{
+    uint32_t i = 0;
+    while (i < real->posted_count && real->posted[i].write.ticket != ticket)
+        i++;
+    CHECK(i < real->posted_count);
+    return i;
+}
+
 static void write_done(struct real_runtime *real, const struct fabric_event *done)
 {
     const struct real_listener *listener = &real->config.listener;
-    uint32_t i = 0;
-    while (i < real->posted_count && real->posted[i].write.ticket != done->id)
-        i++;
-    CHECK(i < real->posted_count);
+    uint32_t i = posted_place(real, done->id);
     struct posted posted = real->posted[i];
     real->posted[i] = real->posted[--real->posted_count];
     real->ledger.writes++;
@@ -492,11 +562,23 @@ static void fabric_event(struct real_runtime *real, const struct fabric_event *e
 {
     const struct real_listener *listener = &real->config.listener;
     if (event->kind == FABRIC_WRITE_DONE) {
-        write_done(real, event);
+        uint32_t node = real->posted[posted_place(real, event->id)].write.destination;
+        if (event->closed != 0 && real->config.mesh != NULL && mesh_up(real->config.mesh, node))
+            ask_to_close(real, node, event);
+        else
+            write_done(real, event);
     } else if (event->kind == FABRIC_IMMEDIATE &&
                (listener->landed == NULL || listener->landed(listener->self, event->id, event->count))) {
         real_runtime_immediate(real, event->id, event->count);
     }
+}
+
+static void send_closed(struct real_runtime *real, const struct fabric_report *report)
+{
+    unsigned char bytes[4];
+    struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
+    write_u32(&writer, report->event.id);
+    mesh_send(real->config.mesh, report->node, FRAME_CLOSED, bytes, writer.used);
 }
 
 static void fabric_turn(struct real_runtime *real)
@@ -506,6 +588,8 @@ static void fabric_turn(struct real_runtime *real)
     while (fabric_thread_next(real->config.fabric, &report)) {
         if (report.kind == REPORT_EVENT)
             fabric_event(real, &report.event);
+        else if (report.kind == REPORT_CLOSED)
+            send_closed(real, &report);
         else if (report.kind == REPORT_FENCED)
             real_runtime_deliver(real,
                                  &(struct event){.kind = EVENT_PEER_LOST, .status = PEER_FENCED, .id = report.node});
@@ -622,14 +706,17 @@ static void watch_fences(struct real_runtime *real)
     if (real->config.fabric == NULL)
         return;
     uint64_t done = fabric_thread_done(real->config.fabric);
-    int64_t now_ns = clock_now_ns();
-    if (done != real->fence_done)
-        real->fence_since_ns = now_ns;
-    real->fence_done = done;
-    if (done < real->fence && now_ns - real->fence_since_ns > FABRIC_THREAD_PATIENCE_NS &&
-        real->config.listener.trouble != NULL)
+    if (done >= real->fence)
+        return;
+    if (done != real->fence_done) {
+        real->fence_done = done;
+        real->fence_since_ns = clock_now_ns();
+        real->fence_cpu_ns = fabric_thread_cpu_ns(real->config.fabric);
+    } else if (fabric_thread_hopeless(real->config.fabric, real->fence_since_ns, real->fence_cpu_ns) &&
+               real->config.listener.trouble != NULL) {
         real->config.listener.trouble(real->config.listener.self,
                                       "a lost peer cannot be fenced: the fabric's provider does not return");
+    }
 }
 
 void real_runtime_turn(struct real_runtime *real, int64_t timeout_ns)
@@ -642,6 +729,7 @@ void real_runtime_turn(struct real_runtime *real, int64_t timeout_ns)
     int count = epoll_wait(real->epoll, events, 64, (int)wait_ms);
     for (int i = 0; i < count; i++)
         dispatch(real, events[i].data.u64);
+    tell_failures_over(real);
     drain_pending(real);
     int64_t now_ns = clock_now_ns();
     if (real->config.mesh != NULL && now_ns - real->tick_ns >= HEARTBEAT_NS_DEFAULT / 4) {

@@ -5,6 +5,10 @@
  * time, at the monotonic time of that moment. What an operation would answer at once (a message to oneself, a peer lost
  * while sending) waits until the node has returned.
  *
+ * A write that has failed is told only when its bytes cannot land any more. Rails of it are closed at this end, but
+ * what was posted may lie in a kernel or in shared memory: the receiver is asked to close its ends, too, and the node
+ * hears of the failure when that has been done, or when the receiver is lost.
+ *
  * Ordering of an armed count and the message that lets a peer write: immediate_expect() is a command to the fabric
  * thread, and no byte leaves for any peer while such a command is not in effect (the control sockets are corked, not
  * the loop).
@@ -65,8 +69,8 @@ int64_t real_runtime_now_ns(const struct real_runtime *real);
 /* Gives the node an event; not from within the node. */
 void real_runtime_deliver(struct real_runtime *real, const struct event *event);
 
-/* What the owner's listener of the mesh hears. A FRAME_MESSAGE or FRAME_ANSWERS is given to the node; false: it makes
- * no sense, and the node does not hear of it. */
+/* What the owner's listener of the mesh hears. A FRAME_MESSAGE or FRAME_ANSWERS is given to the node, FRAME_CLOSE and
+ * FRAME_CLOSED are the runtimes' own; false: it makes no sense, and the node does not hear of it. */
 bool real_runtime_frame(struct real_runtime *real, uint32_t source, const struct frame *frame);
 void real_runtime_peer_down(struct real_runtime *real, uint32_t node);
 void real_runtime_immediate(struct real_runtime *real, uint32_t immediate, uint64_t count);

@@ -24,10 +24,13 @@ static bool check(const struct real_world *world, struct user_error *error)
     if (world->deployment->configs[0].request_tokens_max > REQUEST_TOKENS_REAL_MAX)
         user_error_set(error, scenario->path, 0, "load", "for a real run requests of at most %u tokens, not %u",
                        REQUEST_TOKENS_REAL_MAX, world->deployment->configs[0].request_tokens_max);
-    for (uint32_t i = 1; i < world->deployment->node_count; i++)
+    for (uint32_t i = 1; i < world->deployment->node_count; i++) {
+        const char *name = world->deployment->instances[i].name;
         if (world->deployment->instances[i].ranks > RANKS_MAX)
-            user_error_set(error, scenario->path, 0, NULL, "%s has more than %d ranks",
-                           world->deployment->instances[i].name, RANKS_MAX);
+            user_error_set(error, scenario->path, 0, NULL, "%s has more than %d ranks", name, RANKS_MAX);
+        if (world->deployment->configs[i].scheduler.draft_tokens > 0)
+            user_error_set(error, scenario->path, 0, NULL, "%s drafts tokens; in a real run a step yields one", name);
+    }
     return !error->set;
 }
 

@@ -302,7 +302,9 @@ static void write_divergence(FILE *file, const struct comparison *c)
     } else if (!c->asked) {
         fputs("the decisions differ\n", file);
     } else if (c->divergence.unknown[0] != '\0') {
-        fprintf(file, "the decisions differ; where first, cannot be said: %s\n", c->divergence.unknown);
+        fprintf(file, "the decisions differ; %s: %s\n",
+                c->data.paired ? "their traces cannot be compared" : "where first, cannot be said",
+                c->divergence.unknown);
     } else if (!c->divergence.found) {
         fputs("no decision differs up to the end of the shorter trace\n", file);
     } else {
@@ -355,7 +357,8 @@ bool compare_runs(struct results *store, int64_t run_a, int64_t run_b, divergenc
         if (c.asked)
             good = first_divergence(store, run_a, run_b, &c.divergence, error);
     }
-    if (good)
+    /* What made the same decisions at the same times differs in nothing. */
+    if (good && !c.same)
         good = comparison_data_read(store, &c.a, &c.b, &c.data, error);
     if (good)
         write_comparison(&c, output);

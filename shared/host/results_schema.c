@@ -399,10 +399,11 @@ static const char *const version_3[] = {
     NULL,
 };
 
-/* ---- Version 4: runs that are played again ------------------------------------------------------------------------ */
+/* ---- Version 4: runs that are played again ----------------------------------------------------------------------- */
 
 static const char *const version_4[] = {
-    "ALTER TABLE run ADD COLUMN replay_of INTEGER REFERENCES run(id) -- whose arrivals it has",
+    /* The run whose arrivals it has. */
+    "ALTER TABLE run ADD COLUMN replay_of INTEGER REFERENCES run(id)",
 
     NULL,
 };

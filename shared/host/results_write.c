@@ -179,7 +179,8 @@ static bool insert_run(struct results *store, const struct results_begin *begin,
     sqlite3_stmt *statement =
         results_prepare(store,
                         "INSERT INTO run (scenario_id, build_id, compiler, seed, backend, kind, params, has_targets,"
-                        " record, status, stored_unix_s, replay_of, recency) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?,"
+                        " record, status, stored_unix_s, replay_of, recency)"
+                        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?,"
                         " (SELECT coalesce(max(recency), 0) + 1 FROM run)) RETURNING id",
                         error);
     if (statement == NULL)

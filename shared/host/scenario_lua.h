@@ -23,9 +23,9 @@ struct scenario_override {
     const char *value;
 };
 
-/* `--hardware NAME=FILE`: the override "hardware.NAME" is the path of a file that is read wherever the scenario, or what
- * it requires, requires that module. A profile written by `tandem calibrate` is used so without a change to any
- * scenario. Not a path of the scenario: it cannot be varied. */
+/* `--hardware NAME=FILE`: the override "hardware.NAME" is the path of a file that is read where the scenario, or what
+ * it requires, requires that module. So a profile that `tandem calibrate` wrote is used without a change to any scenario.
+ * Not a path of the scenario: it cannot be varied. */
 #define OVERRIDE_HARDWARE "hardware."
 
 /* Splits the argument of --set at its first '='; the parts point into it. */

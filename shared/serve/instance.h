@@ -95,8 +95,8 @@ static inline uint64_t *instance_blocks(struct instance *instance, uint32_t slot
 void instance_wait(struct instance *instance, uint32_t slot, uint32_t tokens);
 void instance_wait_over(struct instance *instance, uint32_t slot);
 
-/* A request with this number has come from the front. False: it has come before, since the front counts them and messages
- * of a pair arrive in order. */
+/* A request with this number has come from the front. False: it has come before, since the front counts them and
+ * messages of a pair arrive in order. */
 bool instance_received(struct instance *instance, uint32_t number);
 
 /* Blocks of the sequence's prompt that lie wholly within `tokens`, if this instance keeps a prefix index for them. */

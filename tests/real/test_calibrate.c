@@ -93,8 +93,9 @@ static void fabric_of_both_providers(void **state)
         }
         assert_true(times.posting_ps > 0 && times.posting_ps <= times.stream[0].ps);
         assert_true(times.watcher_ns >= 0 && times.poll_ns >= 0);
-        /* A megabyte takes longer than half a kilobyte. */
-        assert_true(times.single[FABRIC_SIZES - 1].ps > times.single[0].ps);
+        /* A megabyte takes longer than half a kilobyte, if only in a stream: a lone write on a busy machine takes as
+         * long as its turn is away. */
+        assert_true(times.stream[FABRIC_SIZES - 1].ps > times.stream[0].ps);
         if (!nic_fit(times.single, FABRIC_SIZES, times.stream, FABRIC_SIZES, &nic, why, sizeof why))
             fail_msg("%s: %s", names[k], why);
         assert_true(nic.bytes_per_s > 0 && nic.gap_ps >= 0 && nic.base_ns >= 0);

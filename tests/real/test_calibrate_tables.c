@@ -367,7 +367,6 @@ static void a_profile_is_read_as_it_was_written(void **state)
     struct user_error error = {.set = false};
     struct hardware read;
     make_profile(&sample);
-    sample.plan.count = 0;
     assert_true(profile_write("measured.lua", &sample.profile, &error));
     assert_true(hardware_load("measured.lua", &read, &error));
     assert_string_equal(read.nic.name, sample.profile.hardware.nic.name);
@@ -381,22 +380,29 @@ static void a_profile_is_read_as_it_was_written(void **state)
     assert_int_equal(unlink("measured.lua"), 0);
 }
 
-static void a_profile_without_steps_is_a_machine(void **state)
+static void scenarios_name_a_profile(void **state)
 {
     (void)state;
     struct sample_profile sample;
     struct user_error error = {.set = false};
-    make_profile(&sample);
-    sample.plan.count = 0;
-    assert_true(profile_write("measured.lua", &sample.profile, &error));
     const struct scenario_override set = {"pools.prefill.machine", "require 'measured'"};
-    struct scenario *scenario = scenario_text_must_load(scenario_text_good, &set, 1);
-    uint32_t found = 0;
-    for (uint32_t p = 0; p < scenario->pool_count; p++)
-        found += scenario->pools[p].hardware.nic.bytes_per_s == 5123456789 &&
-                 scenario->pools[p].hardware.poll_ns == 105 && scenario->pools[p].hardware.nic.gap_ps == 1503007;
-    assert_int_equal(found, 1);
-    scenario_free(scenario);
+    make_profile(&sample);
+    for (uint32_t steps = 0; steps < 2; steps++) {
+        sample.plan.count = steps;
+        assert_true(profile_write("measured.lua", &sample.profile, &error));
+        struct scenario *scenario = scenario_text_must_load(scenario_text_good, &set, 1);
+        const struct hardware *machine = &scenario->pools[0].hardware;
+        assert_int_equal(scenario->pools[0].role, ROLE_PREFILL);
+        assert_int_equal(machine->nic.bytes_per_s, 5123456789);
+        assert_int_equal(machine->nic.gap_ps, 1503007);
+        assert_int_equal(machine->poll_ns, 105);
+        assert_int_equal(machine->steps != NULL, steps);
+        if (steps > 0) {
+            assert_int_equal(machine->steps->count, 1);
+            assert_memory_equal(&machine->steps->item[0], &sample.plan.item[0].table, sizeof(struct step_table));
+        }
+        scenario_free(scenario);
+    }
     assert_int_equal(unlink("measured.lua"), 0);
 }
 
@@ -484,7 +490,7 @@ int main(void)
         cmocka_unit_test(noise_does_not_fall),
         cmocka_unit_test(any_grid_rises),
         cmocka_unit_test(a_profile_is_read_as_it_was_written),
-        cmocka_unit_test(a_profile_without_steps_is_a_machine),
+        cmocka_unit_test(scenarios_name_a_profile),
         cmocka_unit_test(steps_are_written_by_rows),
         cmocka_unit_test(other_files_are_left_alone),
         cmocka_unit_test(profiles_that_cannot_be_read),

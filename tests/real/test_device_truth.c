@@ -1,6 +1,8 @@
 /* The truth matrix: tokens of a disaggregated run on the host device equal, bit for bit, those of one unsharded,
  * unchunked process. Prompts are computed on an instance of one sharding, page size and chunking, moved page by page
  * along a transfer plan (memcpy for a fabric), and decoded on an instance of another. Tails are compared byte for byte.
+ * In cases with shared prefixes every prompt begins like all shorter ones, and both sides take the whole pages of one
+ * of those for their own: neither computed again nor sent.
  *
  * TANDEM_ALL=1 runs every combination; without it a selection that meets each value of each dimension.
  */
@@ -70,20 +72,27 @@ static struct architecture model_of(enum model model)
     return a;
 }
 
-/* What must come out, computed once a model. */
+/* What must come out, computed once a model, for prompts that share nothing and for those that share their beginnings.
+ */
 struct reference {
     bool known;
     uint32_t tokens[REQUESTS][OUTPUT];
     uint8_t tails[REQUESTS][(64 + 250) * 4];
 };
-static struct reference references[MODELS];
+static struct reference references[2][MODELS];
 
-static const struct reference *reference_of(enum model model)
+static uint64_t seed_of(uint32_t request, bool shared)
 {
-    struct reference *reference = &references[model];
+    return shared ? 99 : request + 100;
+}
+
+static const struct reference *reference_of(enum model model, bool shared)
+{
+    struct reference *reference = &references[shared][model];
     struct architecture a = model_of(model);
     for (uint32_t i = 0; i < REQUESTS && !reference->known; i++)
-        device_reference(&a, WEIGHT_SEED, i + 100, prompts[i], OUTPUT, reference->tokens[i], reference->tails[i]);
+        device_reference(&a, WEIGHT_SEED, seed_of(i, shared), prompts[i], OUTPUT, reference->tokens[i],
+                         reference->tails[i]);
     reference->known = true;
     return reference;
 }
@@ -96,6 +105,7 @@ struct side {
     uint32_t pages_used[GROUPS_MAX];
     uint32_t pages[REQUESTS][PAGES];
     uint32_t page_count[REQUESTS];
+    uint32_t cached[REQUESTS]; /* tokens, of whole pages, that were there already */
 };
 
 struct truth_case {
@@ -106,6 +116,7 @@ struct truth_case {
     uint32_t decode_page;
     enum kv_layout layout;
     uint32_t chunk; /* tokens; 0: the whole prompt */
+    bool shared;
 };
 
 static void side_make(struct side *side, const struct truth_case *truth, const struct architecture *architecture,
@@ -142,29 +153,49 @@ static uint32_t group_of(const struct side *side, uint32_t request, uint32_t shi
     return (request + shift) % side->parallelism.data;
 }
 
-/* All prompts together, a chunk of each a step. */
+/* Takes over the whole pages, of the first `tokens` tokens at most, of the longest shorter prompt in the same group. */
+static void side_hit(struct side *side, uint32_t request, uint32_t shift, uint32_t tokens)
+{
+    uint32_t donor = request;
+    while (donor > 0 && (donor == request || group_of(side, donor, shift) != group_of(side, request, shift)))
+        donor--;
+    if (donor == request || group_of(side, donor, shift) != group_of(side, request, shift))
+        return;
+    uint32_t pages = min_u32(tokens, prompts[donor] - 1) / side->page_tokens;
+    memcpy(side->pages[request], side->pages[donor], pages * sizeof side->pages[donor][0]);
+    side->page_count[request] = pages;
+    side->cached[request] = pages * side->page_tokens;
+}
+
+/* All prompts together, a chunk of each a step; where they share, one after the other. */
 static void prefill(struct side *side, const struct truth_case *truth, const struct reference *reference)
 {
     uint32_t computed[REQUESTS] = {0};
     for (bool working = true; working;) {
         struct step_change changes[REQUESTS];
         uint32_t count = 0;
-        for (uint32_t i = 0; i < REQUESTS; i++) {
+        for (uint32_t i = 0; i < REQUESTS && (!truth->shared || count == 0); i++) {
+            /* The step of its last token leaves the tail: that one is always computed. */
+            if (truth->shared && computed[i] == 0 && prompts[i] > 1 && side->page_count[i] == 0) {
+                side_hit(side, i, 0, prompts[i] - 2);
+                computed[i] = side->cached[i];
+            }
             uint32_t left = prompts[i] - 1 - computed[i];
             uint32_t tokens = truth->chunk == 0 ? left : min_u32(left, truth->chunk);
             if (tokens == 0)
                 continue;
             uint32_t group = group_of(side, i, 0);
             side_grow(side, i, group, prompts[i] - 1);
-            changes[count++] = (struct step_change){.kind = STEP_CHUNK,
-                                                    .group = (uint16_t)group,
-                                                    .sequence = i,
-                                                    .request = i,
-                                                    .start = computed[i],
-                                                    .tokens = tokens,
-                                                    .page_count = computed[i] == 0 ? side->page_count[i] : 0,
-                                                    .pages = side->pages[i],
-                                                    .token_seed = i + 100};
+            changes[count++] =
+                (struct step_change){.kind = STEP_CHUNK,
+                                     .group = (uint16_t)group,
+                                     .sequence = i,
+                                     .request = i,
+                                     .start = computed[i],
+                                     .tokens = tokens,
+                                     .page_count = computed[i] == side->cached[i] ? side->page_count[i] : 0,
+                                     .pages = side->pages[i],
+                                     .token_seed = seed_of(i, truth->shared)};
             computed[i] += tokens;
         }
         working = count > 0;
@@ -181,11 +212,12 @@ static void prefill(struct side *side, const struct truth_case *truth, const str
 }
 
 /* One change for a request that joins, grows or leaves before step `step`; 0 or 1. */
-static uint32_t decode_change(struct side *side, uint32_t i, uint32_t produced, uint32_t step,
+static uint32_t decode_change(struct side *side, bool shared, uint32_t i, uint32_t produced, uint32_t step,
                               struct step_change *change)
 {
     uint32_t group = group_of(side, i, 1);
-    *change = (struct step_change){.group = (uint16_t)group, .sequence = i, .request = i, .token_seed = i + 100};
+    *change =
+        (struct step_change){.group = (uint16_t)group, .sequence = i, .request = i, .token_seed = seed_of(i, shared)};
     if (step < i / 2 || produced > OUTPUT)
         return 0;
     if (produced == OUTPUT) {
@@ -202,7 +234,7 @@ static uint32_t decode_change(struct side *side, uint32_t i, uint32_t produced, 
 }
 
 /* Requests join one after the other and leave when they have all their tokens. */
-static void decode(struct side *side, const struct reference *reference)
+static void decode(struct side *side, bool shared, const struct reference *reference)
 {
     uint32_t produced[REQUESTS] = {0};
     for (uint32_t step = 0; step < OUTPUT + REQUESTS / 2 + 1; step++) {
@@ -211,7 +243,7 @@ static void decode(struct side *side, const struct reference *reference)
         uint32_t count = 0;
         uint32_t running = 0;
         for (uint32_t i = 0; i < REQUESTS; i++) {
-            count += decode_change(side, i, produced[i], step, &changes[count]);
+            count += decode_change(side, shared, i, produced[i], step, &changes[count]);
             running += step >= i / 2 && produced[i] < OUTPUT;
             produced[i] += produced[i] == OUTPUT;
         }
@@ -234,26 +266,32 @@ static void run_case(const struct truth_case *truth)
     const struct parallelism *p = &truth->prefill;
     const struct parallelism *d = &truth->decode;
     struct architecture architecture = model_of(truth->model);
-    const struct reference *reference = reference_of(truth->model);
+    const struct reference *reference = reference_of(truth->model, truth->shared);
     struct side *source = calloc(1, sizeof *source);
     struct side *destination = calloc(1, sizeof *destination);
     assert_non_null(source);
     assert_non_null(destination);
     print_message(
-        "model %d: TP%u DP%u EP%u PP%u, pages of %u -> TP%u DP%u EP%u PP%u, pages of %u; layout %d, chunk %u\n",
+        "model %d: TP%u DP%u EP%u PP%u, pages of %u -> TP%u DP%u EP%u PP%u, pages of %u; layout %d, chunk %u%s\n",
         (int)truth->model, p->tensor, p->data, p->expert, p->pipeline, truth->prefill_page, d->tensor, d->data,
-        d->expert, d->pipeline, truth->decode_page, (int)truth->layout, truth->chunk);
+        d->expert, d->pipeline, truth->decode_page, (int)truth->layout, truth->chunk, truth->shared ? ", shared" : "");
     side_make(source, truth, &architecture, truth->prefill, truth->prefill_page);
     side_make(destination, truth, &architecture, truth->decode, truth->decode_page);
     prefill(source, truth, reference);
+    uint32_t hits = 0;
     uint32_t choices = transfer_replica_choices(&device_instance_memory(source->instance)->geometry);
     for (uint32_t i = 1; i < REQUESTS; i++) {
+        if (truth->shared)
+            side_hit(destination, i, 1, prompts[i] - 1);
         side_grow(destination, i, group_of(destination, i, 1), prompts[i] - 1);
-        device_instance_transfer(source->instance, group_of(source, i, 0), source->pages[i], destination->instance,
-                                 group_of(destination, i, 1), destination->pages[i], prompts[i] - 1, i % choices);
+        device_instance_transfer_from(source->instance, group_of(source, i, 0), source->pages[i], destination->instance,
+                                      group_of(destination, i, 1), destination->pages[i], destination->cached[i],
+                                      prompts[i] - 1, i % choices);
+        hits += destination->cached[i] + source->cached[i];
     }
+    assert_true(!truth->shared || hits > 0);
     device_instance_free(source->instance);
-    decode(destination, reference);
+    decode(destination, truth->shared, reference);
     device_instance_free(destination->instance);
     free(source);
     free(destination);
@@ -268,17 +306,17 @@ static void test_quick(void **state)
 {
     (void)state;
     const struct truth_case cases[] = {
-        {GQA_8, spread(1, 1, 1, 1), spread(1, 1, 1, 1), 16, 16, LAYOUT_HND, 0},
-        {GQA_8, spread(2, 1, 1, 1), spread(4, 1, 1, 1), 16, 4, LAYOUT_HND, 7},
-        {GQA_8, spread(8, 1, 1, 1), spread(1, 2, 1, 1), 4, 4, LAYOUT_NHD, 16},
-        {GQA_2, spread(4, 1, 1, 1), spread(2, 2, 1, 1), 4, 16, LAYOUT_HND, 1},
-        {GQA_2, spread(2, 1, 1, 2), spread(8, 1, 1, 1), 16, 16, LAYOUT_NHD, 16},
-        {MLA, spread(4, 1, 1, 1), spread(1, 2, 1, 2), 16, 4, LAYOUT_HND, 7},
-        {GQA_8_MOE, spread(4, 1, 1, 1), spread(2, 2, 4, 1), 16, 16, LAYOUT_HND, 16},
-        {GQA_2_MOE, spread(2, 2, 2, 1), spread(2, 2, 1, 1), 4, 4, LAYOUT_HND, 0},
-        {MLA_MOE, spread(2, 1, 2, 2), spread(1, 4, 4, 1), 16, 16, LAYOUT_HND, 7},
-        {MLA_MOE, spread(8, 1, 1, 1), spread(2, 2, 2, 1), 4, 16, LAYOUT_NHD, 16},
-        {GQA_WINDOW, spread(4, 1, 1, 1), spread(2, 1, 1, 2), 16, 16, LAYOUT_HND, 7},
+        {GQA_8, spread(1, 1, 1, 1), spread(1, 1, 1, 1), 16, 16, LAYOUT_HND, 0, false},
+        {GQA_8, spread(2, 1, 1, 1), spread(4, 1, 1, 1), 16, 4, LAYOUT_HND, 7, true},
+        {GQA_8, spread(8, 1, 1, 1), spread(1, 2, 1, 1), 4, 4, LAYOUT_NHD, 16, true},
+        {GQA_2, spread(4, 1, 1, 1), spread(2, 2, 1, 1), 4, 16, LAYOUT_HND, 1, false},
+        {GQA_2, spread(2, 1, 1, 2), spread(8, 1, 1, 1), 16, 16, LAYOUT_NHD, 16, true},
+        {MLA, spread(4, 1, 1, 1), spread(1, 2, 1, 2), 16, 4, LAYOUT_HND, 7, false},
+        {GQA_8_MOE, spread(4, 1, 1, 1), spread(2, 2, 4, 1), 16, 16, LAYOUT_HND, 16, true},
+        {GQA_2_MOE, spread(2, 2, 2, 1), spread(2, 2, 1, 1), 4, 4, LAYOUT_HND, 0, false},
+        {MLA_MOE, spread(2, 1, 2, 2), spread(1, 4, 4, 1), 16, 16, LAYOUT_HND, 7, true},
+        {MLA_MOE, spread(8, 1, 1, 1), spread(2, 2, 2, 1), 4, 16, LAYOUT_NHD, 16, false},
+        {GQA_WINDOW, spread(4, 1, 1, 1), spread(2, 1, 1, 2), 16, 16, LAYOUT_HND, 7, true},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run_case(&cases[i]);
@@ -290,8 +328,8 @@ static void test_all(void **state)
 {
     (void)state;
     static const struct parallelism shardings[] = {
-        {1, 1, 1, 1}, {2, 1, 1, 1}, {4, 1, 1, 1}, {8, 1, 1, 1}, {1, 2, 1, 1},
-        {2, 2, 1, 1}, {4, 2, 1, 1}, {1, 1, 1, 2}, {2, 1, 1, 2}, {2, 2, 1, 2},
+        {1, 1, 1, 1}, {2, 1, 1, 1}, {4, 1, 1, 1}, {8, 1, 1, 1}, {1, 2, 1, 1}, {1, 4, 1, 1},
+        {1, 8, 1, 1}, {2, 2, 1, 1}, {4, 2, 1, 1}, {1, 1, 1, 2}, {2, 1, 1, 2}, {2, 2, 1, 2},
     };
     static const uint32_t chunks[] = {1, 7, 16, 0, 5};
     static const uint32_t pages[][2] = {{4, 4}, {4, 16}, {16, 4}};
@@ -311,7 +349,8 @@ static void test_all(void **state)
                                            .prefill_page = pages[turn % 3][0],
                                            .decode_page = pages[turn % 3][1],
                                            .layout = turn % 2 == 0 ? LAYOUT_HND : LAYOUT_NHD,
-                                           .chunk = chunks[turn % 5]};
+                                           .chunk = chunks[turn % 5],
+                                           .shared = turn % 4 == 1};
                 if (model_of(truth.model).experts > 0 && turn % 7 < 5) {
                     truth.prefill.expert = (uint16_t)(truth.prefill.tensor * truth.prefill.data);
                     truth.decode.expert = turn % 7 < 3 ? truth.decode.tensor : truth.decode.data;
@@ -328,7 +367,7 @@ static void test_references_differ(void **state)
 {
     (void)state;
     for (uint32_t model = 0; model < MODELS; model++) {
-        const struct reference *reference = reference_of((enum model)model);
+        const struct reference *reference = reference_of((enum model)model, false);
         uint32_t changes = 0;
         for (uint32_t i = 0; i < REQUESTS; i++) {
             for (uint32_t t = 1; t < OUTPUT; t++)
@@ -338,7 +377,7 @@ static void test_references_differ(void **state)
         }
         assert_true(changes >= REQUESTS * (OUTPUT - 1) * 3 / 4);
         for (uint32_t other = 0; other < model; other++)
-            assert_memory_not_equal(reference->tokens, references[other].tokens, sizeof reference->tokens);
+            assert_memory_not_equal(reference->tokens, references[0][other].tokens, sizeof reference->tokens);
     }
 }
 

@@ -416,10 +416,13 @@ static void test_immediates(void **state)
 
     /* Invariant 15: all ones survives. */
     struct paged_write write = write_of(0, UINT32_MAX, 2, pages, pages);
+    assert_false(fabric_awaits(destination.fabric));
     fabric_expect(destination.fabric, UINT32_MAX, 2);
+    assert_true(fabric_awaits(destination.fabric));
     fabric_write(source.fabric, &write, UINT64_MAX);
     assert_true(poll_until(1, 1));
     assert_true(heard.reached[0].id == UINT32_MAX);
+    assert_false(fabric_awaits(destination.fabric));
 
     /* Beyond the count, of an earlier generation, of a slot that expects nothing: late, dropped. */
     write.immediate = UINT32_MAX;
@@ -442,7 +445,10 @@ static void test_immediates(void **state)
     assert_true(poll_until(5, 1));
     poll_quiet();
     assert_int_equal(heard.reached_count, 1);
+    assert_true(fabric_awaits(destination.fabric));
+    fabric_expect(destination.fabric, 0x00500003, 4); /* armed anew it is still one */
     fabric_expect(destination.fabric, 0x00500003, 0);
+    assert_false(fabric_awaits(destination.fabric));
     fabric_write(source.fabric, &write, UINT64_MAX);
     assert_true(poll_until(6, 1));
     poll_quiet();

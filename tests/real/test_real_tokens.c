@@ -21,10 +21,10 @@
 
 #define GQA "scenarios/real-gqa-2p2d.lua"
 #define MLA "scenarios/real-mla-dp.lua"
+#define PREFIX "scenarios/real-prefix.lua"
 
-/* Of the messages that a node was given, as it was recorded: those of a kind whose request goes on from more than
- * `least` tokens. */
-static uint32_t restarts(const struct real_run *run, uint32_t node, enum message_kind kind, uint32_t least)
+/* Of the messages that a node was given, as it was recorded, how many `wanted` picks. */
+static uint32_t messages(const struct real_run *run, uint32_t node, bool (*wanted)(const struct message *m))
 {
     char path[160];
     unsigned char header[40];
@@ -43,13 +43,32 @@ static uint32_t restarts(const struct real_run *run, uint32_t node, enum message
         struct message m;
         assert_non_null(data);
         assert_true(data_bytes == 0 || fread(data, (size_t)data_bytes, 1, file) == 1);
-        if (event == EVENT_MESSAGE && wire_decode(data, (size_t)data_bytes, &m))
-            count += m.kind == kind && m.produced > least;
+        count += event == EVENT_MESSAGE && wire_decode(data, (size_t)data_bytes, &m) && wanted(&m);
         free(data);
         assert_int_equal(fseek(file, (long)call_bytes, SEEK_CUR), 0);
     }
     fclose(file);
     return count;
+}
+
+static bool goes_on(const struct message *m)
+{
+    return m->kind == MESSAGE_REQUEST && m->produced > 0;
+}
+
+static bool failed_on_the_way(const struct message *m)
+{
+    return m->kind == MESSAGE_FAILED && m->produced > 0;
+}
+
+static bool computes_produced(const struct message *m)
+{
+    return m->kind == MESSAGE_PREFILL && m->produced > 1;
+}
+
+static bool found_at_decoder(const struct message *m)
+{
+    return m->kind == MESSAGE_PREFILL && m->first_token > 0;
 }
 
 static uint32_t preemptions(const struct run_report *report)
@@ -90,7 +109,7 @@ static void preempted_decoder(void **state)
     finish(&run, GQA, options, &report);
     assert_int_equal(report.completed, 24);
     assert_true(preemptions(&report) > 0);
-    assert_true(restarts(&run, 1, MESSAGE_PREFILL, 1) + restarts(&run, 2, MESSAGE_PREFILL, 1) > 0);
+    assert_true(messages(&run, 1, computes_produced) + messages(&run, 2, computes_produced) > 0);
     run_report_free(&report);
     real_run_free(&run);
 }
@@ -114,7 +133,7 @@ static void preempted_attention_groups(void **state)
     finish(&run, MLA, options, &report);
     assert_int_equal(report.completed, 24);
     assert_true(preemptions(&report) > 0);
-    assert_true(restarts(&run, 1, MESSAGE_PREFILL, 1) > 0);
+    assert_true(messages(&run, 1, computes_produced) > 0);
     run_report_free(&report);
     real_run_free(&run);
 }
@@ -171,8 +190,8 @@ static void taken_over_with_tokens(void **state)
         assert_int_equal(kill(run.processes[0], SIGKILL), 0); /* instances come in the order of nodes */
         finish(&run, GQA, options, &report);
         assert_int_equal(report.completed, 32);
-        uint32_t failed = restarts(&run, 0, MESSAGE_FAILED, 0);
-        taken_over = restarts(&run, 3, MESSAGE_REQUEST, 0) + restarts(&run, 4, MESSAGE_REQUEST, 0);
+        uint32_t failed = messages(&run, 0, failed_on_the_way);
+        taken_over = messages(&run, 3, goes_on) + messages(&run, 4, goes_on);
         assert_int_equal(failed, taken_over);
         run_report_free(&report);
         real_run_left_nothing(&run);
@@ -208,15 +227,49 @@ static void killed_decoder(void **state)
     real_run_free(&run);
 }
 
+/* Prompts that share blocks: hits in both caches, of whole prompts, of parts of them, and with T' at a block's end;
+ * blocks that are evicted and computed again. Without a tail a prompt that is cached whole is sent without a forward
+ * pass. */
+static void shared_prefixes_with(const char *const *options)
+{
+    struct real_run run;
+    struct run_report report;
+    real_run_start(&run, PREFIX, options);
+    finish(&run, PREFIX, options, &report);
+    assert_int_equal(report.completed, 12);
+    assert_true(messages(&run, 1, found_at_decoder) > 0);
+    run_report_free(&report);
+    real_run_free(&run);
+}
+
+static void shared_prefixes(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"--provider=shm", "--verify", "--limit=180", NULL};
+    shared_prefixes_with(options);
+}
+
+static void shared_prefixes_without_tail(void **state)
+{
+    (void)state;
+    static const char *const options[] = {
+        "--provider=tcp", "--verify", "--set=model.tail_writes=0", "--set=model.tail=bytes(0)", "--limit=180", NULL};
+    shared_prefixes_with(options);
+}
+
 int main(int argc, char **argv)
 {
     int status;
     if (run_real_role(argc, argv, &status))
         return status;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(preempted_decoder), cmocka_unit_test(preempted_attention_groups),
-        cmocka_unit_test(preempted_mixed),   cmocka_unit_test(taken_over_with_tokens),
+        cmocka_unit_test(preempted_decoder),
+        cmocka_unit_test(preempted_attention_groups),
+        cmocka_unit_test(preempted_mixed),
+        cmocka_unit_test(taken_over_with_tokens),
         cmocka_unit_test(killed_decoder),
+        cmocka_unit_test(shared_prefixes),
+        cmocka_unit_test(shared_prefixes_without_tail),
     };
     if (argc == 2)
         cmocka_set_test_filter(argv[1]);

@@ -89,10 +89,16 @@ static void test_wrap(void **state)
     free(ring);
 }
 
+/* Every record through a ring of one is two changes of thread, which a busy machine makes slowly. */
+static uint64_t records_through(const struct ring *ring)
+{
+    return ring->capacity == 1 ? RECORDS / 20 : RECORDS;
+}
+
 static void *produce(void *argument)
 {
     struct ring *ring = argument;
-    for (uint64_t i = 0; i < RECORDS; i++) {
+    for (uint64_t i = 0; i < records_through(ring); i++) {
         struct record record = record_of(i);
         while (!ring_push(ring, &record))
             sched_yield();
@@ -104,7 +110,7 @@ static void *produce(void *argument)
 static uint32_t consume(struct ring *ring)
 {
     uint32_t wrong = 0;
-    for (uint64_t i = 0; i < RECORDS; i++) {
+    for (uint64_t i = 0; i < records_through(ring); i++) {
         struct record got;
         while (!ring_pop(ring, &got))
             sched_yield();

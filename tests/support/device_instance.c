@@ -269,24 +269,34 @@ void device_instance_transfer(struct device_instance *source, uint32_t source_gr
                               struct device_instance *destination, uint32_t destination_group,
                               const uint32_t *destination_pages, uint32_t tokens, uint32_t replica_choice)
 {
+    device_instance_transfer_from(source, source_group, source_pages, destination, destination_group, destination_pages,
+                                  0, tokens, replica_choice);
+}
+
+void device_instance_transfer_from(struct device_instance *source, uint32_t source_group, const uint32_t *source_pages,
+                                   struct device_instance *destination, uint32_t destination_group,
+                                   const uint32_t *destination_pages, uint32_t first, uint32_t tokens,
+                                   uint32_t replica_choice)
+{
     struct transfer_plan *plan = calloc(1, sizeof *plan);
     assert_non_null(plan);
     assert_int_equal(transfer_plan_make(&source->memory.geometry, source_group, &destination->memory.geometry,
                                         destination_group, replica_choice, plan),
                      GEOMETRY_OK);
     uint32_t units = transfer_units(plan, tokens);
+    assert_int_equal(first % plan->unit_tokens, 0);
     for (uint32_t p = 0; p < plan->pair_count; p++) {
         const struct transfer_pair *pair = &plan->pairs[p];
         for (uint32_t layer = pair->layer_first; layer < (uint32_t)pair->layer_first + pair->layer_count; layer++)
             for (uint32_t plane = 0; plane < plan->planes; plane++)
-                for (uint32_t unit = 0; unit < units; unit++)
+                for (uint32_t unit = first / plan->unit_tokens; unit < units; unit++)
                     move_unit(source, source_pages, destination, destination_pages, plan, pair, layer, plane, unit);
     }
     free(plan);
 }
 
-void device_reference(const struct architecture *architecture, uint64_t weight_seed, uint64_t token_seed,
-                      uint32_t prompt, uint32_t output, uint32_t *tokens, uint8_t *tail)
+void device_reference_of(const struct architecture *architecture, uint64_t weight_seed,
+                         const struct device_prompt *prompt, uint32_t output, uint32_t *tokens, uint8_t *tail)
 {
     uint32_t pages[512];
     struct device_instance_config config = {
@@ -294,32 +304,51 @@ void device_reference(const struct architecture *architecture, uint64_t weight_s
         .parallelism = {.tensor = 1, .data = 1, .expert = 1, .pipeline = 1},
         .page_tokens = 16,
         .layout = LAYOUT_HND,
-        .pages = (prompt + output) / 16 + 1,
+        .pages = (prompt->tokens + output) / 16 + 1,
         .sequences_max = 1,
-        .tokens_max = prompt,
+        .tokens_max = prompt->tokens,
         .weight_seed = weight_seed,
     };
     assert_true(config.pages <= 512);
     for (uint32_t i = 0; i < config.pages; i++)
         pages[i] = i;
+    uint32_t *whole = calloc(prompt->tokens, sizeof *whole);
+    assert_non_null(whole);
+    for (uint32_t i = 0; i < prompt->tokens; i++)
+        whole[i] = device_prompt_token_at(prompt, i, architecture->vocab);
     struct device_instance *instance = device_instance_make(&config);
-    struct step_change change = {
-        .kind = STEP_CHUNK, .tokens = prompt - 1, .page_count = config.pages, .pages = pages, .token_seed = token_seed};
+    struct step_change change = {.kind = STEP_CHUNK,
+                                 .tokens = prompt->tokens - 1,
+                                 .page_count = config.pages,
+                                 .pages = pages,
+                                 .token_seed = prompt->seed};
     struct device_token token;
-    if (prompt > 1) {
-        assert_int_equal(device_instance_step(instance, &change, 1, false, &token), 0);
+    if (prompt->tokens > 1) {
+        device_instance_change(instance, &change, 1);
+        device_instance_given(instance, 0, 0, whole, prompt->tokens);
+        assert_int_equal(device_instance_step(instance, NULL, 0, false, &token), 0);
         device_instance_tail_store(instance, 0, 1);
         if (tail != NULL)
             memcpy(tail, instance->ranks[0].kv + kv_memory_tail_offset(&instance->memory, 0, 1),
                    architecture->tail_bytes);
     }
     change.kind = STEP_JOIN;
-    change.start = prompt - 1;
+    change.start = prompt->tokens - 1;
     change.tokens = 0;
+    device_instance_change(instance, &change, 1);
+    device_instance_given(instance, 0, 0, whole, prompt->tokens);
     for (uint32_t i = 0; i < output; i++) {
-        assert_int_equal(device_instance_step(instance, &change, i == 0, false, &token), 1);
-        assert_int_equal(token.position, prompt + i);
+        assert_int_equal(device_instance_step(instance, NULL, 0, false, &token), 1);
+        assert_int_equal(token.position, prompt->tokens + i);
         tokens[i] = token.token;
     }
     device_instance_free(instance);
+    free(whole);
+}
+
+void device_reference(const struct architecture *architecture, uint64_t weight_seed, uint64_t token_seed,
+                      uint32_t prompt, uint32_t output, uint32_t *tokens, uint8_t *tail)
+{
+    device_reference_of(architecture, weight_seed, &(struct device_prompt){.tokens = prompt, .seed = token_seed},
+                        output, tokens, tail);
 }

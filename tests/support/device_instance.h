@@ -46,9 +46,19 @@ void device_instance_transfer(struct device_instance *source, uint32_t source_gr
                               struct device_instance *destination, uint32_t destination_group,
                               const uint32_t *destination_pages, uint32_t tokens, uint32_t replica_choice);
 
+/* The same from token `first` on, which begins a page on both sides: what lies before it is there. */
+void device_instance_transfer_from(struct device_instance *source, uint32_t source_group, const uint32_t *source_pages,
+                                   struct device_instance *destination, uint32_t destination_group,
+                                   const uint32_t *destination_pages, uint32_t first, uint32_t tokens,
+                                   uint32_t replica_choice);
+
 /* The `output` tokens that follow a prompt, and the tail after its last token but one (what a prefiller computes), of
  * architecture->tail_bytes; `tail` may be NULL. */
 void device_reference(const struct architecture *architecture, uint64_t weight_seed, uint64_t token_seed,
                       uint32_t prompt, uint32_t output, uint32_t *tokens, uint8_t *tail);
+
+/* The same of a prompt of prompt->tokens tokens, some of which may lie in prefix blocks. */
+void device_reference_of(const struct architecture *architecture, uint64_t weight_seed,
+                         const struct device_prompt *prompt, uint32_t output, uint32_t *tokens, uint8_t *tail);
 
 #endif

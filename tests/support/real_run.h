@@ -57,6 +57,9 @@ void real_run_read(const struct real_run *run, struct run_report *report);
 
 bool real_run_has_database(const struct real_run *run);
 
+/* Complete runs in its database; 0 while there is none, or no schema in it. */
+uint64_t real_run_stored(const struct real_run *run);
+
 /* The integer that a query of its database answers with; 0 for none. */
 int64_t real_run_query(const struct real_run *run, const char *sql);
 
