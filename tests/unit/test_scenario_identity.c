@@ -129,6 +129,8 @@ static const struct scenario_override changes[] = {
     {"pools.decode.engine.prefill", "percent(99)"},
     {"pools.decode.engine.graph_step", "8"},
     {"pools.decode.engine.graph_max", "8"},
+    {"pools.decode.engine.receive", "30"},
+    {"pools.decode.engine.gather", "60"},
     {"load", "evenly { rate = per_second(2.5), prompt = 1, output = 1, requests = 100 }"},
     {"load.rate", "per_second(2.500001)"},
     {"load.requests", "101"},
