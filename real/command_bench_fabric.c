@@ -4,7 +4,6 @@
 #include "base/arith.h"
 #include "host/output.h"
 #include "real/bench/fabric_bench.h"
-#include "real/fabric/provider.h"
 
 #include <stdio.h>
 

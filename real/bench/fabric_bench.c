@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define REGION_BYTES (UINT32_C(64) << 20)
-#define WARM_NS (300 * NS_PER_MS)
+#define WARM_NS (200 * NS_PER_MS)
 #define STEP_BYTES (UINT32_C(8) << 20) /* that a paged write carries at most */
 #define SERVE_MS 5
 #define PATIENCE_MS 20000

@@ -114,8 +114,7 @@ bool nic_fit(const struct write_time *singles, size_t single_count, const struct
         }
     }
     if (!(best < INFINITY)) {
-        snprintf(error, error_size,
-                 "large writes of a stream take no longer than small ones: no bandwidth can be told");
+        snprintf(error, error_size, "large writes of a stream take no longer than small ones: is the machine busy?");
         return false;
     }
     double weights = 0;

@@ -148,7 +148,8 @@ static const char *read_body(struct reader *reader, const struct kv_memory *memo
             return "it is cut short";
         if (card->bytes[r] == 0 && card->bytes[0] == 0)
             continue; /* it only sends */
-        if (card->bytes[r] < kv_memory_bytes(memory, r) || card->bytes[0] == 0 || card->base[r] > UINT64_MAX - card->bytes[r])
+        if (card->bytes[r] < kv_memory_bytes(memory, r) || card->bytes[0] == 0 ||
+            card->base[r] > UINT64_MAX - card->bytes[r])
             return "a rank's region is smaller than its pages, or wraps";
     }
     for (uint32_t i = 0; i < card->nics * card->ranks; i++)

@@ -57,17 +57,42 @@ static bool register_sources(struct fabric *fabric, char *error, size_t error_si
     return rc == 0;
 }
 
+/* Gives each rank its NICs. */
+static void choose_nics(struct fabric *fabric)
+{
+    struct place nics[FABRIC_NICS_MAX];
+    bool known = false;
+    for (uint32_t n = 0; n < fabric->config.nics; n++) {
+        nics[n] = nic_place(&fabric->nics[n]);
+        known = known || nics[n].kind != PLACE_UNKNOWN;
+    }
+    /* Looking at the machine takes a while; it has nothing to say about NICs that are nowhere. */
+    hwloc_topology_t topology = known ? topology_load() : NULL;
+    topology_choose(topology, fabric->places, fabric->config.rank_count, nics, fabric->config.nics, &fabric->choice);
+    if (topology != NULL)
+        hwloc_topology_destroy(topology);
+}
+
 static bool open_nics_for(struct fabric *fabric, const struct provider *provider, bool devices, char *error,
                           size_t error_size)
 {
-    const struct fabric_config *config = &fabric->config;
-    fabric->provider = provider;
+    struct fabric_config *config = &fabric->config;
+    uint32_t wanted = config->nics;
+    uint32_t opened = 0;
     bool good = true;
-    for (uint32_t n = 0; good && n < config->nics; n++)
-        good = (devices ? nic_open_devices : nic_open)(&fabric->nics[n], provider, config->address, n, error,
+    fabric->provider = provider;
+    while (good && (opened == 0 || opened < wanted)) {
+        good = (devices ? nic_open_devices : nic_open)(&fabric->nics[opened], provider, config->address, opened, error,
                                                        error_size);
-    for (uint32_t n = 0; !good && n < config->nics; n++)
+        if (good && ++opened == 1 && wanted == 0)
+            wanted = min_u32(max_u32(config->rank_count, nic_domains(&fabric->nics[0])), FABRIC_NICS_MAX);
+    }
+    for (uint32_t n = 0; !good && n < opened; n++)
         nic_close(&fabric->nics[n]);
+    if (good) {
+        config->nics = opened;
+        choose_nics(fabric);
+    }
     return good;
 }
 
@@ -87,7 +112,7 @@ static bool probe_all(struct fabric *fabric, char *why, size_t why_size)
 {
     const struct fabric_config *config = &fabric->config;
     for (uint32_t r = 0; r < config->rank_count; r++)
-        if (!region_probe(fabric, r * config->nics / config->rank_count, r, why, why_size))
+        if (!region_probe(fabric, fabric->choice.nics[r][0], r, why, why_size))
             return false;
     return true;
 }
@@ -110,8 +135,8 @@ static bool reach_devices(struct fabric *fabric, char *error, size_t error_size)
     }
     direct = direct && probe_all(fabric, why, sizeof why);
     if (direct) {
-        snprintf(fabric->path, sizeof fabric->path, "NICs of %s reach the memory of devices: a write that was tried arrived",
-                 provider);
+        snprintf(fabric->path, sizeof fabric->path,
+                 "NICs of %s reach the memory of devices: a write that was tried arrived", provider);
         return true;
     }
     snprintf(fabric->path, sizeof fabric->path, "memory of devices goes through pinned memory, not to NICs of %s: %s",
@@ -128,14 +153,9 @@ static bool reach_devices(struct fabric *fabric, char *error, size_t error_size)
 static bool open_provider(struct fabric *fabric, char *error, size_t error_size)
 {
     const struct fabric_config *config = &fabric->config;
-    if (config->provider != NULL) {
-        const struct provider *provider = provider_find(config->provider);
-        if (provider == NULL) {
-            snprintf(error, error_size, "fabric: no provider \"%s\"; known: efa, verbs, tcp, net, shm",
-                     config->provider);
-            return false;
-        }
-        return open_nics(fabric, provider, error, error_size);
+    if (config->provider != NULL && strcmp(config->provider, "auto") != 0) {
+        const struct provider *provider = provider_named(config->provider, error, error_size);
+        return provider != NULL && open_nics(fabric, provider, error, error_size);
     }
     bool loopback = config->address == NULL || strncmp(config->address, "127.", 4) == 0;
     for (const struct provider *p = providers; loopback && p->name != NULL; p++)
@@ -147,6 +167,18 @@ static bool open_provider(struct fabric *fabric, char *error, size_t error_size)
     return false;
 }
 
+bool fabric_here(const char *name, const char *address, char *error, size_t error_size)
+{
+    struct nic nic;
+    if (name == NULL || strcmp(name, "auto") == 0)
+        return true;
+    const struct provider *provider = provider_named(name, error, error_size);
+    if (provider == NULL || !nic_open(&nic, provider, address, 0, error, error_size))
+        return false;
+    nic_close(&nic);
+    return true;
+}
+
 static bool config_good(const struct fabric_config *config, char *error, size_t error_size)
 {
     CHECK(config->rank_count == kv_ranks(&config->memory.geometry.parallelism));
@@ -155,8 +187,8 @@ static bool config_good(const struct fabric_config *config, char *error, size_t 
         CHECK((config->ranks[r].reach == NULL) == (config->ranks[0].reach == NULL));
     for (uint32_t r = 0; r < config->rank_count; r++)
         CHECK(config->ranks[r].bytes >= kv_memory_bytes(&config->memory, r));
-    if (config->nics == 0 || config->nics > FABRIC_NICS_MAX || config->window == 0) {
-        snprintf(error, error_size, "fabric: %u NICs with a window of %u; NICs are 1 to %u, the window at least 1",
+    if (config->nics > FABRIC_NICS_MAX || config->window == 0) {
+        snprintf(error, error_size, "fabric: %u NICs with a window of %u; NICs are at most %u, the window at least 1",
                  config->nics, config->window, FABRIC_NICS_MAX);
         return false;
     }
@@ -165,7 +197,8 @@ static bool config_good(const struct fabric_config *config, char *error, size_t 
 
 struct fabric *fabric_make(const struct fabric_config *config, char *error, size_t error_size)
 {
-    _Static_assert(FABRIC_NICS_MAX <= CARD_NICS_MAX && FABRIC_NICS_MAX <= 32, "NICs have a place in cards and masks");
+    _Static_assert(FABRIC_NICS_MAX <= CARD_NICS_MAX && FABRIC_NICS_MAX <= TOPOLOGY_NICS_MAX,
+                   "NICs have a place in cards and masks");
     if (!config_good(config, error, error_size))
         return NULL;
     leftovers_remove();
@@ -178,7 +211,7 @@ struct fabric *fabric_make(const struct fabric_config *config, char *error, size
         fabric->listener = (struct rail_listener){fabric, ticket_completed, immediate_arrived};
         /* Far from the keys of an engine that had this address before. */
         fabric->next_key = (uint64_t)fabric_clock_ns() << 8;
-        fabric->nics = calloc(config->nics, sizeof *fabric->nics);
+        fabric->nics = calloc(FABRIC_NICS_MAX, sizeof *fabric->nics);
         fabric->ranks = calloc(config->rank_count, sizeof *fabric->ranks);
         good = fabric->nics != NULL && fabric->ranks != NULL && tickets_make(fabric) &&
                immediates_make(&fabric->immediates, config->handoffs_max);
@@ -188,6 +221,9 @@ struct fabric *fabric_make(const struct fabric_config *config, char *error, size
     } else {
         memcpy(fabric->ranks, config->ranks, config->rank_count * sizeof *fabric->ranks);
         fabric->config.ranks = fabric->ranks;
+        if (config->places != NULL)
+            memcpy(fabric->places, config->places, config->rank_count * sizeof *config->places);
+        fabric->config.places = NULL;
         good = open_provider(fabric, error, error_size) && reach_devices(fabric, error, error_size) &&
                register_sources(fabric, error, error_size);
     }
@@ -220,6 +256,27 @@ void fabric_free(struct fabric *fabric)
 const char *fabric_provider(const struct fabric *fabric)
 {
     return fabric->provider->name;
+}
+
+const struct nic_choice *fabric_choice(const struct fabric *fabric)
+{
+    return &fabric->choice;
+}
+
+void fabric_choice_text(const struct fabric *fabric, char *text, size_t size)
+{
+    const struct nic_choice *choice = &fabric->choice;
+    int used = snprintf(text, size, "%s:", fabric->provider->name);
+    for (uint32_t r = 0; r < choice->ranks && used > 0 && (size_t)used < size; r++) {
+        used += snprintf(text + used, size - (size_t)used, "%s rank %u by", r == 0 ? "" : ",", r);
+        for (uint32_t i = 0; i < choice->count[r] && (size_t)used < size; i++) {
+            uint32_t n = choice->nics[r][i];
+            used +=
+                snprintf(text + used, size - (size_t)used, " NIC %u %s", n, fabric->nics[n].info->domain_attr->name);
+        }
+        if ((size_t)used < size)
+            used += snprintf(text + used, size - (size_t)used, " (%s)", nic_distance_names[choice->distance[r]]);
+    }
 }
 
 const char *fabric_path(const struct fabric *fabric)

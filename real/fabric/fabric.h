@@ -14,10 +14,9 @@
  * queue per peer and NIC, and a registration of each rank's region per peer and NIC (memory is pinned once; a NIC's
  * translation tables hold an entry more).
  *
- * Which NIC: with at least as many NICs as ranks, rank r's writes go in turn over the NICs [r * nics / ranks,
- * (r + 1) * nics / ranks); with fewer, over NIC r * nics / ranks. NICs are therefore to be named in the order of the
- * ranks they are near to. Rail i writes to the peer's rail i modulo their number. When all NICs of a rank are broken
- * its writes go over any rail that is left.
+ * Which NIC: a rank's writes go in turn over the NICs that are nearest to it (real/fabric/topology.h); ranks with the
+ * same nearest NICs share them out evenly. Rail i writes to the peer's rail i modulo their number. When all NICs of a
+ * rank are broken its writes go over any rail that is left.
  *
  * When a rail breaks (a completion in error, a refusal, no progress for stall_ns) it is closed at once: its writes in
  * flight fail, and their tickets with them, which post nothing more and end when their writes on the other rails have
@@ -29,6 +28,7 @@
 #define TANDEM_REAL_FABRIC_FABRIC_H
 
 #include "real/device/device_reach.h"
+#include "real/fabric/topology.h"
 #include "real/kv_memory.h"
 #include "runtime.h"
 
@@ -59,11 +59,14 @@ struct fabric_landing {
 };
 
 struct fabric_config {
-    const char *provider; /* "shm", "tcp", "net", "verbs", "efa"; NULL: the best that works */
+    const char *provider; /* "shm", "tcp", "net", "verbs", "efa"; NULL or "auto": the best that works: shm on loopback,
+                             else efa, verbs, tcp, net in this order */
     const char *address;  /* to bind to: "127.0.0.1" unless the user says otherwise */
-    uint32_t nics;        /* rails; see "which NIC" above */
-    uint32_t window;      /* writes in flight per rail: 64 is enough for loopback, 32 is what EFA wants */
-    int64_t stall_ns;     /* a rail with work that stands still for so long is broken; 0: FABRIC_STALL_NS */
+    uint32_t nics; /* rails a peer; more than there are share the hardware. 0: as many as the provider shows, and at
+                      least one a rank */
+    const struct place *places; /* of the ranks; NULL: unknown. Read by fabric_make() alone */
+    uint32_t window;            /* writes in flight per rail: 64 is enough for loopback, 32 is what EFA wants */
+    int64_t stall_ns;           /* a rail with work that stands still for so long is broken; 0: FABRIC_STALL_NS */
     struct kv_memory memory;
     uint32_t rank_count;
     const struct fabric_rank *ranks;
@@ -71,16 +74,23 @@ struct fabric_config {
     uint32_t group_count;
     uint32_t tail_ticks; /* a gated tail is posted at counter_base + layers + tail_ticks: 1 where the counter ticks once
                             more when the step's tails are in their slots, 0 where they are there by the last layer */
-    bool sends_only;       /* nobody writes here: nothing is registered for peers, and cards say so */
+    bool sends_only;     /* nobody writes here: nothing is registered for peers, and cards say so */
     uint32_t handoffs_max; /* slots of immediates */
     uint32_t tickets_max;  /* writes (of the node) in flight */
 };
+
+/* The provider can be had on this host; NULL and "auto" always. False with a sentence. */
+bool fabric_here(const char *provider, const char *address, char *error, size_t error_size);
 
 /* NULL with a sentence in `error` when no provider works. Starts no thread. */
 struct fabric *fabric_make(const struct fabric_config *config, char *error, size_t error_size);
 void fabric_free(struct fabric *fabric);
 
 const char *fabric_provider(const struct fabric *fabric);
+
+/* The NICs of each rank, and the same for people: "tcp: rank 0 by NIC 0 lo (place unknown), rank 1 by ...". */
+const struct nic_choice *fabric_choice(const struct fabric *fabric);
+void fabric_choice_text(const struct fabric *fabric, char *text, size_t size);
 
 /* How NICs reach the memory of devices, in a sentence: directly, where a write that was tried has arrived, or through
  * pinned memory, and why. Empty where ranks have memory of the host. */

@@ -81,6 +81,8 @@ struct fabric {
     struct fabric_rank *ranks;
     const struct provider *provider;
     struct nic *nics;
+    struct place places[RANKS_MAX];
+    struct nic_choice choice;
     struct fid_mr **sources; /* [nic * ranks + rank], where the provider wants local registration; else NULL */
     struct stages *stages;   /* NULL: NICs reach the ranks' memory */
     char path[FABRIC_PATH_BYTES];

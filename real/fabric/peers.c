@@ -170,13 +170,11 @@ struct rail *peer_rail(struct fabric *fabric, struct peer *peer, uint32_t rank, 
                        bool *hopeless)
 {
     uint32_t nics = fabric->config.nics;
-    uint32_t ranks = fabric->config.rank_count;
-    uint32_t first = rank * nics / ranks;
-    uint32_t count = (rank + 1) * nics / ranks - first;
+    const uint8_t *own_nics = fabric->choice.nics[rank];
+    uint32_t count = fabric->choice.count[rank];
     bool own = false; /* one of the rank's own NICs is left */
-    count = count == 0 ? 1 : count;
     for (uint32_t i = 0; i < count; i++) {
-        *nic = first + (turn + i) % count;
+        *nic = own_nics[(turn + i) % count];
         struct rail *rail = &peer->rails[*nic];
         own = own || rail_usable(rail);
         if (rail_usable(rail) && rail_has_room(rail))
@@ -184,7 +182,7 @@ struct rail *peer_rail(struct fabric *fabric, struct peer *peer, uint32_t rank, 
     }
     *hopeless = peer->rails_left == 0;
     for (uint32_t i = 0; !own && i < nics; i++) {
-        *nic = (first + i) % nics;
+        *nic = (own_nics[0] + i) % nics;
         struct rail *rail = &peer->rails[*nic];
         if (rail_usable(rail) && rail_has_room(rail))
             return rail;

@@ -81,6 +81,22 @@ static struct fi_info *hints_make(const struct provider *provider, bool devices)
     return hints;
 }
 
+void providers_present(char *text, size_t size)
+{
+    size_t used = 0;
+    snprintf(text, size, "none");
+    for (const struct provider *p = providers; p->name != NULL && used < size; p++) {
+        struct fi_info *hints = hints_make(p, false);
+        struct fi_info *list = NULL;
+        if (hints != NULL && fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &list) == 0) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", p->name);
+            fi_freeinfo(list);
+        }
+        if (hints != NULL)
+            fi_freeinfo(hints);
+    }
+}
+
 /* The index-th different domain of the list, beginning again after the last. */
 static struct fi_info *domain_of(struct fi_info *list, uint32_t index)
 {
@@ -120,25 +136,55 @@ static bool open_nic(struct nic *nic, const struct provider *provider, const cha
     if (rc != 0 && strcmp(provider->name, "efa") == 0)
         rc = fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &nic->list);
     fi_freeinfo(hints);
-    const char *what = "finding it";
-    if (rc == 0) {
-        nic->info = domain_of(nic->list, index);
-        what = "opening its fabric";
-        rc = fi_fabric(nic->info->fabric_attr, &nic->fabric, NULL);
+    if (rc != 0) {
+        char present[PROVIDERS_TEXT_BYTES];
+        providers_present(present, sizeof present);
+        snprintf(error, error_size,
+                 "fabric %s is not to be had at %s (reliable datagrams, remote writes with data and delivery-complete "
+                 "are asked for%s): %s; present here: %s",
+                 provider->name, addressed ? address : "this host", devices ? ", and memory of devices" : "",
+                 fi_strerror(-rc), present);
+        return false;
     }
+    nic->info = domain_of(nic->list, index);
+    const char *what = "opening its fabric";
+    rc = fi_fabric(nic->info->fabric_attr, &nic->fabric, NULL);
     if (rc == 0) {
         what = "opening its domain";
         rc = fi_domain(nic->fabric, nic->info, &nic->domain, NULL);
     }
     if (rc != 0) {
-        snprintf(
-            error, error_size,
-            "fabric %s at %s: %s: %s (reliable datagrams, remote writes with data and delivery-complete are asked for)",
-            provider->name, addressed ? address : "this host", what, fi_strerror(-rc));
+        snprintf(error, error_size, "fabric %s at %s: %s: %s", provider->name, addressed ? address : "this host", what,
+                 fi_strerror(-rc));
         nic_close(nic);
         return false;
     }
     return true;
+}
+
+uint32_t nic_domains(const struct nic *nic)
+{
+    uint32_t count = 0;
+    for (const struct fi_info *info = nic->list; info != NULL; info = info->next) {
+        bool seen = false;
+        for (const struct fi_info *before = nic->list; before != info && !seen; before = before->next)
+            seen = strcmp(before->domain_attr->name, info->domain_attr->name) == 0;
+        count += !seen;
+    }
+    return count;
+}
+
+struct place nic_place(const struct nic *nic)
+{
+    const struct fid_nic *device = nic->info->nic;
+    if (device == NULL || device->bus_attr == NULL || device->bus_attr->bus_type != FI_BUS_PCI)
+        return (struct place){.kind = PLACE_UNKNOWN};
+    const struct fi_pci_attr *pci = &device->bus_attr->attr.pci;
+    return (struct place){.kind = PLACE_PCI,
+                          .domain = pci->domain_id,
+                          .bus = pci->bus_id,
+                          .device = pci->device_id,
+                          .function = pci->function_id};
 }
 
 bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
@@ -151,6 +197,18 @@ bool nic_open_devices(struct nic *nic, const struct provider *provider, const ch
                       char *error, size_t error_size)
 {
     return open_nic(nic, provider, address, index, true, error, error_size);
+}
+
+const struct provider *provider_named(const char *name, char *error, size_t error_size)
+{
+    const struct provider *provider = provider_find(name);
+    if (provider == NULL) {
+        char present[PROVIDERS_TEXT_BYTES];
+        providers_present(present, sizeof present);
+        snprintf(error, error_size,
+                 "fabric: no provider \"%s\"; known: efa, verbs, tcp, net, shm, auto; present here: %s", name, present);
+    }
+    return provider;
 }
 
 void nic_close(struct nic *nic)

@@ -8,6 +8,8 @@
 #ifndef TANDEM_REAL_FABRIC_PROVIDER_H
 #define TANDEM_REAL_FABRIC_PROVIDER_H
 
+#include "real/fabric/topology.h"
+
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -32,6 +34,13 @@ extern const struct provider providers[];
 /* NULL: no such provider. */
 const struct provider *provider_find(const char *name);
 
+/* The same, with a sentence that names those there are. */
+const struct provider *provider_named(const char *name, char *error, size_t error_size);
+
+/* "tcp, net, shm": those that this machine has; "none". */
+#define PROVIDERS_TEXT_BYTES 64
+void providers_present(char *text, size_t size);
+
 /* One NIC: opened per index. Endpoints of all peers at this NIC, and their keys, live in its domain. */
 struct nic {
     struct fi_info *list; /* as fi_getinfo gave it */
@@ -48,6 +57,12 @@ bool nic_open(struct nic *nic, const struct provider *provider, const char *addr
 bool nic_open_devices(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
                       char *error, size_t error_size);
 void nic_close(struct nic *nic);
+
+/* Different domains that the provider showed when this one was opened: NICs, where there are any. */
+uint32_t nic_domains(const struct nic *nic);
+
+/* Where it sits; unknown of what is no PCI device. */
+struct place nic_place(const struct nic *nic);
 
 static inline bool nic_mr(const struct nic *nic, int mode)
 {

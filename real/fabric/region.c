@@ -79,8 +79,8 @@ static bool write_over(struct fabric *fabric, uint32_t nic, const struct rail_wr
     unsigned char address[2][CARD_ADDRESS_MAX];
     struct probe probe = {.completed = false};
     struct rail_listener listener = {&probe, completed, immediate};
-    bool good = rail_open(&from, &fabric->nics[nic], 1, why, why_size) &&
-                rail_open(&to, &fabric->nics[nic], 1, why, why_size);
+    bool good =
+        rail_open(&from, &fabric->nics[nic], 1, why, why_size) && rail_open(&to, &fabric->nics[nic], 1, why, why_size);
     if (good) {
         good = rail_address(&from, address[0], sizeof address[0]) > 0 &&
                rail_address(&to, address[1], sizeof address[1]) > 0 && rail_connect(&from, address[1]) &&
@@ -145,7 +145,8 @@ static bool try_write(struct fabric *fabric, uint32_t nic, uint32_t rank, uint64
         fi_close(&local->fid);
     if (remote != NULL)
         fi_close(&remote->fid);
-    return reach->ops->write(reach, 0, zero, sizeof zero) && reach->ops->write(reach, target, zero, sizeof zero) && good;
+    return reach->ops->write(reach, 0, zero, sizeof zero) && reach->ops->write(reach, target, zero, sizeof zero) &&
+           good;
 }
 
 bool region_probe(struct fabric *fabric, uint32_t nic, uint32_t rank, char *why, size_t why_size)

@@ -242,15 +242,10 @@ enum rail_result stage_take(struct fabric *fabric, struct peer *peer, uint32_t t
     uint64_t start = piece->source_offset / UNIT * UNIT;
     uint64_t end = (piece->source_offset + piece->bytes + UNIT - 1) / UNIT * UNIT;
     stage->unused_first = slot->next;
-    *slot = (struct slot){.state = SLOT_COPYING,
-                          .piece = *piece,
-                          .ticket = ticket,
-                          .node = peer->node,
-                          .batch = stage->submitted + 1};
-    stage->open[stage->open_count++] =
-        (struct device_reach_piece){.device_offset = start,
-                                    .host_offset = stage->slots_offset + index * stages->slot_bytes,
-                                    .bytes = end - start};
+    *slot = (struct slot){
+        .state = SLOT_COPYING, .piece = *piece, .ticket = ticket, .node = peer->node, .batch = stage->submitted + 1};
+    stage->open[stage->open_count++] = (struct device_reach_piece){
+        .device_offset = start, .host_offset = stage->slots_offset + index * stages->slot_bytes, .bytes = end - start};
     CHECK(end - start <= stages->slot_bytes);
     peer->staged++;
     append(stage, &stage->copying, index);
@@ -383,7 +378,8 @@ static bool land_more(struct fabric *fabric, struct landing *landing)
             for (uint32_t i = 0; i < count; i++)
                 pieces[i] = piece_at(fabric, landing, r, landing->taken[r] + i);
             submit(stage);
-            if (stage->open_count > 0 || !stage->reach->ops->submit(stage->reach, DEVICE_REACH_TO_DEVICE, pieces, count))
+            if (stage->open_count > 0 ||
+                !stage->reach->ops->submit(stage->reach, DEVICE_REACH_TO_DEVICE, pieces, count))
                 break;
             landing->taken[r] += count;
             landing->last[r] = ++stage->submitted;

@@ -65,9 +65,14 @@ static bool read_options(const struct arguments *arguments, struct real_options 
         .tokens = argument_text(arguments, "tokens"),
         .limit_ns = limit_s * NS_PER_S,
     };
-    char why[256];
+    char why[512];
     if (!bind_address(options->bind, options->address, why, sizeof why)) {
         user_error_set(error, NULL, 0, NULL, "--bind: %s", why);
+        return false;
+    }
+    /* Said once here, and not by every instance. */
+    if (!fabric_here(options->provider, options->address, why, sizeof why)) {
+        user_error_set(error, NULL, 0, NULL, "--provider: %s", why);
         return false;
     }
     if (executor_device(options->device, why, sizeof why) == NULL) {
@@ -153,6 +158,13 @@ static bool store_meters(struct results *store, const struct launch_result *resu
                results_add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
                (meter->node_ns < 0 ||
                 results_add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error));
+        for (uint32_t r = 0; good && r < meter->nics.ranks; r++) {
+            char counter[48];
+            snprintf(counter, sizeof counter, "rank_%" PRIu32 "_nics", r); /* bit n: NIC n */
+            good = results_add_sample(store, node, counter, 0, nic_choice_set(&meter->nics, r), error);
+            snprintf(counter, sizeof counter, "rank_%" PRIu32 "_nic_distance", r); /* enum nic_distance */
+            good = good && results_add_sample(store, node, counter, 0, meter->nics.distance[r], error);
+        }
     }
     return good;
 }

@@ -254,6 +254,15 @@ struct stepper executors_stepper(struct executors *executors)
     };
 }
 
+void executors_places(const struct executors *executors, struct place *places)
+{
+    hwloc_topology_t topology = topology_load();
+    for (uint32_t r = 0; r < executors->setup.ranks; r++)
+        places[r] = place_of_process(topology, executors->pids[r]);
+    if (topology != NULL)
+        hwloc_topology_destroy(topology);
+}
+
 void *executors_memory(struct executors *executors, uint32_t rank)
 {
     return executors->kv[rank].at;

@@ -5,6 +5,7 @@
 #define TANDEM_REAL_PROCESS_EXECUTORS_H
 
 #include "real/process/mailbox.h"
+#include "real/fabric/topology.h"
 #include "real/process/stepper.h"
 
 struct executors;
@@ -17,6 +18,9 @@ void executors_stop(struct executors *executors);
 
 struct stepper executors_stepper(struct executors *executors);
 void *executors_memory(struct executors *executors, uint32_t rank);
+
+/* Where the ranks sit: the NUMA nodes that the executors are confined to, if they are (taskset, mpirun --bind-to). */
+void executors_places(const struct executors *executors, struct place *places);
 const _Atomic uint64_t *executors_counters(const struct executors *executors);
 
 /* A descriptor that becomes readable when the rank's process has died. */

@@ -37,7 +37,11 @@ static void perhaps_ready(struct instance *instance)
     if (instance->ready || !instance->all_named || instance->peers_learnt < instance->peers_named)
         return;
     instance->ready = true;
-    mesh_send(instance->mesh, 0, FRAME_READY, NULL, 0);
+    unsigned char bytes[READY_BYTES_MAX];
+    struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
+    ready_write(&writer, &instance->nics, instance->nics_text);
+    CHECK(!writer.full);
+    mesh_send(instance->mesh, 0, FRAME_READY, bytes, writer.used);
 }
 
 static void on_up(void *self, uint32_t node, const struct hello *hello)
@@ -265,13 +269,16 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
     const struct real_options *options = instance->start->options;
     uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
     struct fabric_rank *regions = allocate(ranks, sizeof *regions);
+    struct place *places = allocate(ranks, sizeof *places);
+    executors_places(instance->executors, places);
     for (uint32_t r = 0; r < ranks; r++)
-        regions[r] =
-            (struct fabric_rank){.memory = executors_memory(instance->executors, r), .bytes = kv_memory_bytes(&instance->memory, r)};
+        regions[r] = (struct fabric_rank){.memory = executors_memory(instance->executors, r),
+                                          .bytes = kv_memory_bytes(&instance->memory, r)};
     struct fabric_config config = {
         .provider = options->provider,
         .address = options->address,
-        .nics = options->nics != 0 ? options->nics : min_u32(ranks, FABRIC_NICS_MAX),
+        .nics = options->nics,
+        .places = places,
         .window = options->window,
         .memory = instance->memory,
         .rank_count = ranks,
@@ -284,6 +291,11 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
     };
     struct fabric *fabric = fabric_make(&config, error, error_size);
     free(regions);
+    free(places);
+    if (fabric != NULL) {
+        instance->nics = *fabric_choice(fabric);
+        fabric_choice_text(fabric, instance->nics_text, sizeof instance->nics_text);
+    }
     if (fabric != NULL)
         instance->fabric = fabric_thread_start(fabric);
     return fabric != NULL;

@@ -7,6 +7,7 @@
 #include "real/process/instance.h"
 #include "real/process/real_runtime.h"
 #include "real/process/recording.h"
+#include "real/process/summary.h"
 #include "real/process/verifier.h"
 
 #define REPORT_RECORDS_MAX 1024u
@@ -18,6 +19,8 @@ struct instance {
     struct kv_memory memory;
     struct executors *executors;
     struct fabric_thread *fabric;
+    struct nic_choice nics; /* of no ranks where there is no fabric */
+    char nics_text[NICS_TEXT_BYTES];
     struct mesh *mesh;
     struct real_runtime *real;
     struct recording *recording;

@@ -6,6 +6,7 @@
 #define TANDEM_REAL_PROCESS_LAUNCHER_H
 
 #include "host/workload.h"
+#include "real/fabric/topology.h"
 #include "real/process/token_book.h"
 #include "real/process/real_world.h"
 
@@ -42,6 +43,7 @@ struct node_meter {
     int64_t clock_offset_ns; /* its clock less the front's: taken out of all times; 0 where they are the same clock */
     int64_t clock_error_ns;  /* at most, at any moment of the run, of what is left */
     int64_t node_ns;         /* spent inside the node; -1: it was lost, and its count with it */
+    struct nic_choice nics;  /* that its ranks write by */
 };
 
 struct launch_result {

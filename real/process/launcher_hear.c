@@ -85,6 +85,22 @@ void launcher_ask_clocks(struct launcher *launcher)
     }
 }
 
+static bool ready(struct launcher *launcher, uint32_t node, const struct frame *frame)
+{
+    struct remote *remote = &launcher->remotes[node];
+    char text[NICS_TEXT_BYTES];
+    char notice[NICS_TEXT_BYTES + 64];
+    if (remote->ready || !ready_read(frame, &remote->nics, text))
+        return false;
+    remote->ready = true;
+    /* Worth a line to whoever looks at transfers. */
+    if (launcher->transfers != NULL && launcher->config->notice != NULL && remote->nics.ranks > 0) {
+        snprintf(notice, sizeof notice, "%s over %s", launcher_name(launcher, node), text);
+        launcher->config->notice(launcher->config->self, notice);
+    }
+    return true;
+}
+
 /* ---- While it runs ----------------------------------------------------------------------------------------------- */
 
 static bool trace_batch(struct launcher *launcher, uint32_t node, const struct frame *frame)
@@ -153,7 +169,7 @@ void launcher_frame(void *self, uint32_t node, const struct frame *frame)
     bool sense = true;
     switch (frame->kind) {
     case FRAME_READY:
-        launcher->remotes[node].ready = true;
+        sense = ready(launcher, node, frame);
         break;
     case FRAME_CLOCK_ANSWER:
         sense = clock_answer(launcher, node, frame);

@@ -27,6 +27,7 @@ struct remote {
     uint32_t clock_asks;         /* still to be answered */
     struct clock_estimate clock; /* taken out of all its times; zero of a clock that is ours */
     struct clock_estimate clock_after;
+    struct nic_choice nics;
     struct instance_end *end;
 };
 

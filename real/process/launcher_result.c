@@ -87,6 +87,7 @@ void launcher_summarize(struct launcher *launcher, int64_t end_ns)
         result->meters[i] = (struct node_meter){
             .clock_offset_ns = remote->clock.offset_ns,
             .clock_error_ns = remote->clock_apart ? clock_estimate_error_ns(&remote->clock, &remote->clock_after) : 0,
+            .nics = remote->nics,
             .node_ns = end == NULL ? -1 : end->ledger.node_ns,
         };
         if (end == NULL)

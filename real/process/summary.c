@@ -59,3 +59,40 @@ bool instance_end_read(const struct frame *frame, struct instance_end *end)
     }
     return read_end(&reader) && ledger->busy_ns >= 0 && ledger->node_ns >= 0;
 }
+
+/* Ranks are told by the set of their NICs and its distance. */
+void ready_write(struct frame_writer *writer, const struct nic_choice *choice, const char *text)
+{
+    write_u32(writer, choice->ranks);
+    for (uint32_t r = 0; r < choice->ranks; r++) {
+        write_u16(writer, (uint16_t)nic_choice_set(choice, r));
+        write_u16(writer, choice->distance[r]);
+    }
+    write_bytes(writer, text, strlen(text));
+}
+
+bool ready_read(const struct frame *frame, struct nic_choice *choice, char *text)
+{
+    struct frame_reader reader = frame_read(frame);
+    memset(choice, 0, sizeof *choice);
+    uint32_t ranks = read_u32(&reader);
+    if (reader.bad || ranks > RANKS_MAX)
+        return false;
+    choice->ranks = ranks;
+    for (uint32_t r = 0; r < ranks; r++) {
+        uint32_t set = read_u16(&reader);
+        uint32_t distance = read_u16(&reader);
+        if (reader.bad || set == 0 || distance > NIC_ANYWHERE)
+            return false;
+        choice->distance[r] = (uint8_t)distance;
+        for (uint32_t n = 0; n < TOPOLOGY_NICS_MAX; n++)
+            if ((set >> n & 1) != 0)
+                choice->nics[r][choice->count[r]++] = (uint8_t)n;
+    }
+    size_t length = reader.length - reader.at;
+    if (length >= NICS_TEXT_BYTES)
+        return false;
+    read_bytes(&reader, text, length);
+    text[length] = '\0';
+    return read_end(&reader);
+}

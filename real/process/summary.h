@@ -4,6 +4,7 @@
 
 #include "node.h"
 #include "real/control/frame.h"
+#include "real/fabric/topology.h"
 #include "real/process/ledger.h"
 
 struct instance_end {
@@ -12,6 +13,12 @@ struct instance_end {
     bool quiet;              /* nothing is launched or in flight */
     uint64_t writes_late;    /* single writes whose immediate nobody expected any more */
 };
+
+/* What an instance says when it is ready: the NICs that its ranks write by, and the same for people. */
+#define NICS_TEXT_BYTES 1024
+#define READY_BYTES_MAX (4 + RANKS_MAX * 5 + NICS_TEXT_BYTES)
+void ready_write(struct frame_writer *writer, const struct nic_choice *choice, const char *text);
+bool ready_read(const struct frame *frame, struct nic_choice *choice, char *text);
 
 /* Bytes of the longest. */
 #define INSTANCE_END_BYTES_MAX (256 + ITL_BUCKETS * 12)

@@ -245,7 +245,9 @@ void results_run_abort(struct results *store)
 
 static const char *const statement_texts[STATEMENT_COUNT] = {
     [STATEMENT_REQUEST] = "INSERT INTO request VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-    [STATEMENT_TRANSFER] = "INSERT INTO transfer VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
+    [STATEMENT_TRANSFER] = "INSERT INTO transfer (run_id, request, epoch, source, destination, layers,"
+                           " bytes, writes, posted_ns, landed_ns, confirmed_ns, ticket)"
+                           " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
     [STATEMENT_STEP] = "INSERT INTO step VALUES (?,?,?,?,?,?,?,?)",
     [STATEMENT_SAMPLE] = "INSERT INTO sample VALUES (?,?,?,?,?)",
     [STATEMENT_INSTANCE] = "INSERT INTO instance VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",

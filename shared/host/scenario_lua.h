@@ -24,8 +24,8 @@ struct scenario_override {
 };
 
 /* `--hardware NAME=FILE`: the override "hardware.NAME" is the path of a file that is read where the scenario, or what
- * it requires, requires that module. So a profile that `tandem calibrate` wrote is used without a change to any scenario.
- * Not a path of the scenario: it cannot be varied. */
+ * it requires, requires that module. So a profile that `tandem calibrate` wrote is used without a change to any
+ * scenario. Not a path of the scenario: it cannot be varied. */
 #define OVERRIDE_HARDWARE "hardware."
 
 /* Splits the argument of --set at its first '='; the parts point into it. */

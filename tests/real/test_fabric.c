@@ -1,6 +1,7 @@
 /* The transfer engine over loopback, two engines polled in turn by one thread: every sharding's bytes and counts,
  * gates, stops, windows, immediates, NICs. Over each provider that is there. Processes, threads and deaths are in
  * test_fabric_faults.c. */
+#include "real/fabric/provider.h"
 #include "support/fabric_pair.h"
 
 #include "base/arith.h"
@@ -509,6 +510,79 @@ static void test_refused(void **state)
     pair_free();
 }
 
+/* Each provider is what it says of itself, or a sentence says that it is not here and which ones are. */
+static void test_providers_by_name(void **state)
+{
+    (void)state;
+    struct kv_geometry g = small();
+    char present[PROVIDERS_TEXT_BYTES];
+    char error[512];
+    uint32_t found = 0;
+    providers_present(present, sizeof present);
+    for (const struct provider *p = providers; p->name != NULL; p++) {
+        assert_true(strlen(p->delivery) > 0 && strlen(p->death) > 0);
+        fabric_side_make(&source, 1, p->name, &g, 5);
+        if (fabric_side_open(&source, error, sizeof error)) {
+            assert_string_equal(fabric_provider(source.fabric), p->name);
+            assert_non_null(strstr(present, p->name));
+            found++;
+        } else {
+            char start[64];
+            snprintf(start, sizeof start, "fabric %s is not to be had at ", p->name);
+            assert_memory_equal(error, start, strlen(start));
+            assert_string_equal(strstr(error, "present here: ") + strlen("present here: "), present);
+        }
+        fabric_side_free(&source);
+    }
+    assert_true(found > 0 || strcmp(present, "none") == 0);
+}
+
+/* Best on loopback is what does not leave the host. */
+static void test_auto(void **state)
+{
+    (void)state;
+    static const char *const names[] = {NULL, "auto"};
+    struct kv_geometry g = small();
+    char present[PROVIDERS_TEXT_BYTES];
+    char error[512];
+    providers_present(present, sizeof present);
+    for (size_t i = 0; i < 2 && strstr(present, "shm") != NULL; i++) {
+        fabric_side_make(&source, 1, names[i], &g, 5);
+        assert_true(fabric_side_open(&source, error, sizeof error));
+        assert_string_equal(fabric_provider(source.fabric), "shm");
+        fabric_side_free(&source);
+    }
+}
+
+/* A rank's writes take its NICs in turn: one NIC a rank unless told otherwise, and with more an even share. */
+static void test_nics_of_ranks(void **state)
+{
+    static const uint32_t asked[] = {0, 1, 2, 3, 7};
+    static const uint32_t sets[][2] = {{1, 2}, {1, 1}, {1, 2}, {1, 6}, {7, 120}};
+    struct kv_geometry g = fabric_geometry(2, 4, 2, 64, 4, LAYOUT_HND, (struct parallelism){1, 2, 1, 1});
+    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
+        char text[256];
+        char error[512];
+        fabric_side_make(&source, 1, *state, &g, 5);
+        source.config.nics = asked[i];
+        if (!fabric_side_open(&source, error, sizeof error)) {
+            fabric_side_free(&source);
+            return;
+        }
+        const struct nic_choice *choice = fabric_choice(source.fabric);
+        assert_int_equal(choice->ranks, 2);
+        for (uint32_t r = 0; r < 2; r++)
+            assert_int_equal(nic_choice_set(choice, r), sets[i][r]);
+        fabric_choice_text(source.fabric, text, sizeof text);
+        assert_memory_equal(text, *state, strlen(*state));
+        assert_non_null(strstr(text, "rank 1 by NIC "));
+        assert_non_null(strstr(text, " (anywhere)"));
+        fabric_choice_text(source.fabric, text, 20); /* cut, not overrun */
+        assert_int_equal(strlen(text), 19);
+        fabric_side_free(&source);
+    }
+}
+
 static void test_no_provider(void **state)
 {
     (void)state;
@@ -537,13 +611,18 @@ int main(void)
     for (size_t i = 0; provider_names[i] != NULL; i++) {
         void *provider = (void *)(uintptr_t)provider_names[i];
         const struct CMUnitTest tests[] = {
-            cmocka_unit_test_prestate(test_shardings, provider), cmocka_unit_test_prestate(test_few_writes, provider),
-            cmocka_unit_test_prestate(test_gate, provider),      cmocka_unit_test_prestate(test_stop, provider),
-            cmocka_unit_test_prestate(test_window, provider),    cmocka_unit_test_prestate(test_immediates, provider),
+            cmocka_unit_test_prestate(test_shardings, provider),
+            cmocka_unit_test_prestate(test_few_writes, provider),
+            cmocka_unit_test_prestate(test_gate, provider),
+            cmocka_unit_test_prestate(test_stop, provider),
+            cmocka_unit_test_prestate(test_window, provider),
+            cmocka_unit_test_prestate(test_immediates, provider),
             cmocka_unit_test_prestate(test_refused, provider),
+            cmocka_unit_test_prestate(test_nics_of_ranks, provider),
         };
         failed += cmocka_run_group_tests_name(provider_names[i], tests, NULL, NULL);
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_provider)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_provider), cmocka_unit_test(test_providers_by_name),
+                                       cmocka_unit_test(test_auto)};
     return failed + cmocka_run_group_tests_name("fabric", tests, NULL, NULL);
 }

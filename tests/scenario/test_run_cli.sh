@@ -33,6 +33,7 @@ sql_is "$db" 'SELECT count(*) FROM transfer' 0
 answers "${one[@]}" --record transfers,steps
 sql_is "$db" 'SELECT count(*) FROM transfer' 200
 sql_is "$db" "SELECT count(*) > 200 FROM step" 1
+sound "$db"
 sql_is "$db" 'SELECT count(*) FROM run' 2
 refused "trnsfers is unknown" "${one[@]}" --record trnsfers
 

@@ -314,6 +314,7 @@ int64_t real_run_query(const struct real_run *run, const char *sql)
     sqlite3_stmt *statement = NULL;
     snprintf(path, sizeof path, "%s/run.db", run->folder);
     if (sqlite3_open_v2(path, &database, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
+        sqlite3_busy_timeout(database, 60000) != SQLITE_OK || /* the run itself may be writing */
         sqlite3_prepare_v2(database, sql, -1, &statement, NULL) != SQLITE_OK)
         fail_msg("%s: %s", sql, sqlite3_errmsg(database));
     int result = sqlite3_step(statement);

@@ -201,8 +201,9 @@ static void test_models(void **state)
         {"full_layers = 3", "base.lua:2: model.full_layers: has a meaning only beside window"},
         {"window = 128, full_layers = 33", "base.lua:2: model.full_layers: must be at most layers (32), not 33"},
         {"tail = bytes(8)", "base.lua:2: model.tail_writes: a tail needs both its size and the number of its writes"},
-        {"weights = 'int8'", "base.lua:2: model.weights: 'int8' is not one of 'bf16', 'fp8', 'fp8_block', 'fp4', "
-                             "'int4'; did you mean 'int4'?"},
+        {"weights = 'int8'",
+         "base.lua:2: model.weights: 'int8' is not one of 'bf16', 'fp8', 'fp8_block', 'fp4', 'int4'; "
+         "did you mean 'int4'?"},
     };
     char *text = scenario_text_replace(scenario_text_good, "'models.llama-3.1-8b'", "'base'");
     for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
