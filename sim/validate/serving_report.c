@@ -65,8 +65,8 @@ static bool apart_r1_h200(const struct serving_row *row)
 
 static void label_of(const struct serving_row *row, char *label, size_t size)
 {
-    char sharding[64];
-    char decode[64] = "";
+    char sharding[48];
+    char decode[80] = "";
     parallelism_text(row->disaggregated ? &row->prefill.parallelism : &row->mixed.parallelism, sharding,
                      sizeof sharding);
     if (row->disaggregated) {
@@ -74,8 +74,9 @@ static void label_of(const struct serving_row *row, char *label, size_t size)
         parallelism_text(&row->decode.parallelism, text, sizeof text);
         snprintf(decode, sizeof decode, " %uP%uD / %s", row->prefill.workers, row->decode.workers, text);
     }
-    snprintf(label, size, "%s %s %.*s %s %s %s%s %u/%u c%u", row->model, row->precision, (int)strcspn(row->system, "_"),
-             row->system, row->engine_name, row->version, sharding, decode, row->prompt, row->output, row->concurrency);
+    snprintf(label, size, "%.30s %.8s %.*s %s %s %s%s %u/%u c%u", row->model, row->precision,
+             (int)strcspn(row->system, "_"), row->system, row->engine_name, row->version, sharding, decode, row->prompt,
+             row->output, row->concurrency);
 }
 
 struct view {
@@ -119,7 +120,7 @@ static void add_view(struct validation_set *set, const struct results_of_rows *a
             unserved++;
             continue;
         }
-        char label[VALIDATION_LABEL_SIZE];
+        char label[2 * VALIDATION_LABEL_SIZE];
         label_of(row, label, sizeof label);
         validation_case(v, ttft ? row->ttft_ns : row->tpot_ns,
                         ttft ? view->predictions[i].ttft_ns : view->predictions[i].tpot_ns, "%s", label);
