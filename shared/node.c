@@ -481,3 +481,8 @@ struct node_stats node_stats(const struct node *node)
     }
     return stats;
 }
+
+bool node_landing(const struct node *node, uint32_t immediate, struct node_landing *landing)
+{
+    return node->config->role == ROLE_DECODE && decode_side_landing(&node->decoder, immediate, landing);
+}

@@ -159,4 +159,14 @@ bool node_serves(const struct node *node, uint32_t request);
 
 struct node_stats node_stats(const struct node *node);
 
+/* Where the bytes of a hand-off in progress land here: for runtimes that must move them on when its count is reached,
+ * before the node hears of it. Reads only. False when the immediate is not awaited (any more). */
+struct node_landing {
+    uint16_t group;
+    uint32_t page_count;
+    const uint32_t *pages; /* the node's own, until it is entered again */
+    uint32_t tail_slot;
+};
+bool node_landing(const struct node *node, uint32_t immediate, struct node_landing *landing);
+
 #endif

@@ -8,6 +8,7 @@
 #include "host/scenario_lua.h"
 #include "sim/commands.h"
 #include "sim/divergence.h"
+#include "sim/explain_step.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,9 @@ static const struct option explain_options[] = {
     {"set", "PATH=VALUE", "change a value of the scenario", OPTION_LIST},
     HARDWARE_OPTION,
     {"transfer", "TOKENS", "instead: the transfer plan of a prompt of so many tokens", OPTION_INTEGER},
-    {"format", "text|json", "of the answer", OPTION_CHOICE},
+    {"step", "[prefill:]COUNT,CONTEXT", "instead: what a step of COUNT sequences, or prompt tokens, is made of",
+     OPTION_TEXT},
+    {"format", OUTPUT_FORMATS, "of the answer; csv and md with --step", OPTION_CHOICE},
     {NULL, NULL, NULL, OPTION_FLAG},
 };
 
@@ -98,10 +101,20 @@ static int explain_run(const struct command_context *context, const struct argum
         user_error_set(error, NULL, 0, NULL, "--transfer: a prompt has 1 to %d tokens", REQUEST_TOKENS_MAX);
         return EXIT_USER;
     }
+    const char *step = argument_text(arguments, "step");
+    struct step_wanted wanted;
+    if (step != NULL && !step_wanted_read(step, &wanted, error))
+        return EXIT_USER;
+    if (step == NULL && (output.format == OUTPUT_CSV || output.format == OUTPUT_MARKDOWN)) {
+        user_error_set(error, NULL, 0, "--format", "csv and md are of --step; text or json is wanted");
+        return EXIT_USER;
+    }
     struct scenario_sets sets;
     if (scenario_sets_read(arguments, &sets, error)) {
         struct scenario *scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error);
-        if (scenario != NULL && tokens > 0)
+        if (scenario != NULL && step != NULL)
+            explain_step(scenario, &wanted, &output, error);
+        else if (scenario != NULL && tokens > 0)
             explain_plan(scenario, (uint32_t)tokens, &output, error);
         else if (scenario != NULL)
             explain_scenario(scenario, &output);
@@ -122,7 +135,9 @@ const struct command command_explain = {
         "Prints every value of the scenario with where it comes from: a default, a line of a file, or --set.\n"
         "With --transfer it prints what moving one prompt from a prefiller to a decoder takes: for each pair\n"
         "of ranks the runs, bytes and offsets of the first page, writes per layer, and the number of writes\n"
-        "that the decoder waits for. The last token of a prompt is computed by the decoder and not moved.",
+        "that the decoder waits for. The last token of a prompt is computed by the decoder and not moved.\n"
+        "With --step it prints every operator of one step: its time, where the estimate comes from (a row of a\n"
+        "measured table, interpolation between rows, a formula), the table, and what bounds it.",
     .options = explain_options,
     .run = explain_run,
 };

@@ -64,7 +64,8 @@ struct device_reach {
     const struct device_reach_ops *ops;
     void *address; /* as the device knows it, and a NIC that can be told of it */
     enum device_reach_kind kind;
-    int ordinal; /* the device's number among those of its kind that this process sees */
+    int ordinal;  /* the device's number among those of its kind that this process sees */
+    char pci[16]; /* "domain:bus:device.function", in hexadecimal digits; empty: not known */
 };
 
 #endif

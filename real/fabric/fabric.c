@@ -359,6 +359,19 @@ struct fabric_counters fabric_counters(const struct fabric *fabric)
     return counters;
 }
 
+struct device_reach_statistics fabric_staging(const struct fabric *fabric)
+{
+    struct device_reach_statistics sum = {0};
+    for (uint32_t r = 0; fabric->stages != NULL && r < fabric->config.rank_count; r++) {
+        const struct device_reach *reach = fabric->ranks[r].reach;
+        struct device_reach_statistics one = reach->ops->statistics(reach);
+        sum.batches += one.batches;
+        sum.bytes += one.bytes;
+        sum.copy_ns += one.copy_ns;
+    }
+    return sum;
+}
+
 bool fabric_quiet(const struct fabric *fabric)
 {
     return fabric->tickets_live == 0 && !stage_landing(fabric);

@@ -132,7 +132,7 @@ void fabric_nic_fail(struct fabric *fabric, uint32_t nic);
  * source group's layer counter before layer 0 of the gating step; a write without a gate passes UINT64_MAX and is
  * posted at once. */
 void fabric_write(struct fabric *fabric, const struct paged_write *write, uint64_t counter_base);
-void fabric_write_stop(struct fabric *fabric, uint32_t ticket);
+void fabric_write_stop(struct fabric *fabric, uint32_t id);
 void fabric_expect(struct fabric *fabric, uint32_t immediate, uint64_t count);
 
 /* Of an immediate that was told: FABRIC_LANDED follows when its bytes are in the device, unless the immediate is armed
@@ -172,6 +172,9 @@ struct fabric_counters {
 };
 
 struct fabric_counters fabric_counters(const struct fabric *fabric);
+
+/* Copies between devices and pinned memory, of all ranks. */
+struct device_reach_statistics fabric_staging(const struct fabric *fabric);
 
 /* Nothing is in flight and nothing is waiting for a layer. */
 bool fabric_quiet(const struct fabric *fabric);

@@ -116,7 +116,7 @@ bool tickets_make(struct fabric *fabric);
 void tickets_free(struct fabric *fabric);
 void tickets_post(struct fabric *fabric, bool *progress);
 /* `tag`: the slot of a ticket, or what stage.h says. */
-void ticket_completed(void *fabric, uint32_t tag, bool good);
+void ticket_completed(void *owner, uint32_t tag, bool good);
 /* Posts one write on whichever rail is its turn, from `source`. A rail that refuses for good is broken, and the next
  * one is tried: in the end one takes it, none has room (RAIL_AGAIN), or none is left (RAIL_FAILED). */
 enum rail_result piece_post(struct fabric *fabric, struct peer *peer, uint32_t slot, const struct piece *piece,

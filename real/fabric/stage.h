@@ -41,7 +41,7 @@ uint32_t stage_completed(struct fabric *fabric, uint32_t tag);
 /* Nothing that was taken for the peer is posted any more, also when a new one takes its place. */
 void stage_forget(struct fabric *fabric, uint32_t node);
 
-void stage_land(struct fabric *fabric, uint32_t immediate, uint64_t count, const struct fabric_landing *landing);
+void stage_land(struct fabric *fabric, uint32_t immediate, uint64_t count, const struct fabric_landing *where);
 
 /* Waits until the device no longer writes for the immediate. */
 void stage_land_stop(struct fabric *fabric, uint32_t immediate);

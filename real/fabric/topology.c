@@ -1,6 +1,7 @@
 /* See topology.h. */
 #include "real/fabric/topology.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 const char *const nic_distance_names[] = {"same PCI switch", "same NUMA node", "same package", "anywhere"};
@@ -123,6 +124,24 @@ void topology_choose(hwloc_topology_t topology, const struct place *ranks, uint3
         choice->count[r] = (uint8_t)(mine == 0 ? 1 : mine);
         memcpy(choice->nics[r], members + first, choice->count[r]);
     }
+}
+
+struct place place_of_device(const char *pci)
+{
+    static const char ends[] = {':', ':', '.', '\0'};
+    unsigned long numbers[4] = {0};
+    for (uint32_t i = 0; i < 4; i++) {
+        char *end;
+        numbers[i] = strtoul(pci, &end, 16);
+        if (end == pci || *end != ends[i] || numbers[i] > (i == 0 ? UINT16_MAX : UINT8_MAX))
+            return (struct place){.kind = PLACE_UNKNOWN};
+        pci = end + 1;
+    }
+    return (struct place){.kind = PLACE_PCI,
+                          .domain = (uint16_t)numbers[0],
+                          .bus = (uint8_t)numbers[1],
+                          .device = (uint8_t)numbers[2],
+                          .function = (uint8_t)numbers[3]};
 }
 
 struct place place_of_process(hwloc_topology_t topology, pid_t process)

@@ -66,6 +66,9 @@ void topology_choose(hwloc_topology_t topology, const struct place *ranks, uint3
 /* This machine's, with its PCI devices. NULL: it cannot be told. */
 hwloc_topology_t topology_load(void);
 
+/* Of a PCI device by "domain:bus:device.function"; unknown when the text is not one. */
+struct place place_of_device(const char *pci);
+
 /* The NUMA node that a process is confined to; unknown when it may run on several. */
 struct place place_of_process(hwloc_topology_t topology, pid_t process);
 

@@ -86,6 +86,28 @@ static bool read_options(const struct arguments *arguments, struct real_options 
     return true;
 }
 
+/* The devices that the user asked for are there. */
+static bool devices_there(const struct real_options *options, struct user_error *error)
+{
+    char why[256] = "";
+    const struct device_ops *ops = executor_device(options->device, why, sizeof why);
+    if (ops != NULL && ops->count != NULL && ops->count(why, sizeof why) == 0)
+        user_error_set(error, NULL, 0, NULL, "--device: %s: %s", options->device, why);
+    return !error->set;
+}
+
+/* One line where devices are shared. */
+static void tell_sharing(const struct real_options *options, const struct real_world *world, FILE *err)
+{
+    char why[256];
+    const struct device_ops *ops = executor_device(options->device, why, sizeof why);
+    uint32_t ranks = real_world_ranks_before(world, world->deployment->node_count);
+    uint32_t count = ops->count == NULL ? 0 : ops->count(why, sizeof why);
+    if (count > 0 && count < ranks)
+        fprintf(err, "%" PRIu32 " ranks on %" PRIu32 " %s device%s: several share one\n", ranks, count, ops->name,
+                count == 1 ? "" : "s");
+}
+
 /* ---- One stored run ---------------------------------------------------------------------------------------------- */
 
 struct stream {
@@ -157,7 +179,10 @@ static bool store_meters(struct results *store, const struct launch_result *resu
         good = results_add_sample(store, node, "clock_offset_ns", 0, meter->clock_offset_ns, error) &&
                results_add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
                (meter->node_ns < 0 ||
-                results_add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error));
+                results_add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error)) &&
+               (meter->staged_bytes == 0 ||
+                (results_add_sample(store, node, "staged_bytes", 0, (int64_t)meter->staged_bytes, error) &&
+                 results_add_sample(store, node, "staged_ns", 0, (int64_t)meter->staged_ns, error)));
         for (uint32_t r = 0; good && r < meter->nics.ranks; r++) {
             char counter[48];
             snprintf(counter, sizeof counter, "rank_%" PRIu32 "_nics", r); /* bit n: NIC n */
@@ -167,6 +192,20 @@ static bool store_meters(struct results *store, const struct launch_result *resu
         }
     }
     return good;
+}
+
+/* One line, where memory of devices went through pinned memory. */
+static void tell_staging(const struct launch_result *result, uint32_t node_count, FILE *err)
+{
+    uint64_t bytes = 0;
+    uint64_t ns = 0;
+    for (uint32_t i = 1; i < node_count; i++) {
+        bytes += result->meters[i].staged_bytes;
+        ns += result->meters[i].staged_ns;
+    }
+    if (bytes > 0 && ns > 0)
+        fprintf(err, "staged: %.1f MB between devices and pinned memory, %.1f GB/s while copying\n",
+                (double)bytes * 1e-6, (double)bytes / (double)ns);
 }
 
 static int status_exit(enum launch_status status)
@@ -232,6 +271,8 @@ static int run_one(const struct one_run *what, int64_t *run, struct user_error *
     int exit = status_exit(result.status);
     if (!stored && !error->set && exit != EXIT_INTERRUPTED)
         fprintf(what->command->err, "%s: %s\n", what->world->scenario->path, result.text);
+    if (stored)
+        tell_staging(&result, what->world->deployment->node_count, what->command->err);
     if (stored && what->options->verify)
         fprintf(what->command->err, "verified: %" PRIu64 " pieces of transferred KV arrived as they were sent\n",
                 result.pieces_verified);
@@ -278,6 +319,8 @@ static int run_variant(struct sweep *sweep, const struct scenario *scenario, con
                            "the front and %" PRIu32 " instances want %" PRIu32 " processes of the job, not %" PRIu32,
                            world.deployment->node_count - 1, world.deployment->node_count, sweep->wire.size);
         } else {
+            if (!sweep->wire.joined)
+                tell_sharing(&sweep->options, &world, sweep->command->err);
             exit = run_one(&(struct one_run){.command = sweep->command,
                                              .store = sweep->store,
                                              .world = &world,
@@ -318,6 +361,16 @@ static int run_all(struct sweep *sweep, const struct scenario *scenario, const s
     return worst;
 }
 
+/* Ranks of the instances on this machine that come before this process's. */
+static uint32_t ranks_here_before(const struct real_world *world, const struct pmix_wire *wire)
+{
+    uint32_t ranks = 0;
+    for (uint32_t i = 1; i < wire->rank; i++)
+        if (pmix_wire_near(wire, i))
+            ranks += world->deployment->instances[i].ranks;
+    return ranks;
+}
+
 /* A process of somebody else's job, and not its first: an instance. */
 static int run_as_instance(struct sweep *sweep, const char *path, const struct scenario_sets *sets,
                            struct user_error *error)
@@ -332,6 +385,7 @@ static int run_as_instance(struct sweep *sweep, const char *path, const struct s
         return EXIT_OK; /* the launcher says so to the user, and must not be ended before it has */
     }
     if (good) {
+        start.device_first = ranks_here_before(&world, &sweep->wire);
         good = pmix_wire_receive(&sweep->wire, start.front_address, &start.front_port, start.token, why, sizeof why) &&
                instance_run(&start, why, sizeof why);
         if (!good)
@@ -362,7 +416,8 @@ int run_real(const struct command_context *command, const struct arguments *argu
         user_error_set(error, NULL, 0, NULL, "%s", why);
     else if (sweep.wire.joined && sweep.wire.rank > 0)
         exit = run_as_instance(&sweep, operand(arguments, 0), &sets, error);
-    else if ((scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error)) != NULL) {
+    else if ((sweep.wire.joined || devices_there(&sweep.options, error)) &&
+             (scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error)) != NULL) {
         sweep.store = results_open(database_path(arguments), RESULTS_WRITE, error);
         if (sweep.store != NULL) {
             exit = run_all(&sweep, scenario, &sets, error);
@@ -445,6 +500,7 @@ static int run_instance(const struct command_context *command, const struct argu
                         error)) {
         char why[512] = "";
         start.node = (uint32_t)node;
+        start.device_first = real_world_ranks_before(&world, start.node);
         if (start.node >= world.deployment->node_count || !read_front(argument_text(arguments, "front"), &start))
             user_error_set(error, NULL, 0, NULL, "an instance is started by `tandem run --backend real`");
         else if (!(good = instance_run(&start, why, sizeof why)))

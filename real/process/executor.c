@@ -3,6 +3,7 @@
 #include "real/process/executor.h"
 
 #include "base/check.h"
+#include "real/process/descriptors.h"
 #include "real/process/mailbox.h"
 #include "real/process/shared_memory.h"
 
@@ -32,10 +33,20 @@ struct executor {
     size_t page_room;
 };
 
+/* Where the CUDA device is not built in, a program may bring its own. */
+#ifdef TANDEM_CUDA
+extern const struct device_ops device_cuda;
+#else
+extern const struct device_ops device_cuda __attribute__((weak));
+#endif
+
 const struct device_ops *executor_device(const char *name, char *error, size_t error_size)
 {
+    const struct device_ops *cuda = &device_cuda;
     if (strcmp(name, "host") == 0)
         return &device_host;
+    if (strcmp(name, "cuda") == 0 && cuda != NULL)
+        return cuda;
     snprintf(error, error_size, "device %s: this tandem was built without it; host is there", name);
     return NULL;
 }
@@ -54,18 +65,57 @@ static bool make_device(struct executor *executor, void *kv, void *collective, s
         .architecture = &setup->architecture,
         .memory = setup->memory,
         .rank = executor->rank,
+        .device_first = setup->device_first,
         .weight_seed = setup->weight_seed,
         .sequences_max = setup->sequences_max,
         .tokens_max = setup->tokens_max,
         .request_tokens_max = setup->request_tokens_max,
         .kv = kv,
         .collective = executor->collective,
+        .abandon = &executor->mailbox->abandon,
         .layer_counter = &executor->mailbox->layer_counters[place / p->tensor],
     };
     executor->ops = executor_device(setup->device, reply->text, sizeof reply->text);
     if (executor->ops != NULL)
         executor->device = executor->ops->make(&config, reply->text, sizeof reply->text);
     return executor->device != NULL;
+}
+
+/* ---- Memory of the device's own ---------------------------------------------------------------------------------- */
+
+/* Sends what others map. Before the first answer: then the instance reads it. */
+static bool share(struct executor *executor, int channel, struct mailbox_reply *reply)
+{
+    static const enum device_share kinds[] = {DEVICE_SHARE_KV, DEVICE_SHARE_PEERS};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int descriptor = executor->ops->share(executor->device, kinds[i], reply->text, sizeof reply->text);
+        if (descriptor < 0 && reply->text[0] != '\0')
+            return false;
+        bool sent = descriptor_send(channel, kinds[i], descriptor);
+        if (descriptor >= 0)
+            close(descriptor);
+        if (!sent)
+            return false;
+    }
+    return true;
+}
+
+/* Takes what the other ranks have shared, which the instance hands on. */
+static bool join(struct executor *executor, int channel, struct mailbox_reply *reply)
+{
+    int peers[RANKS_MAX];
+    uint32_t rank = 0;
+    int descriptor = -1;
+    for (uint32_t r = 0; r < executor->setup->ranks; r++)
+        peers[r] = -1;
+    while (descriptor_receive(channel, &rank, &descriptor) && rank < executor->setup->ranks && peers[rank] < 0)
+        peers[rank] = descriptor;
+    bool joined =
+        rank == DESCRIPTOR_END && executor->ops->join(executor->device, peers, reply->text, sizeof reply->text);
+    for (uint32_t r = 0; r < executor->setup->ranks; r++)
+        if (peers[r] >= 0)
+            close(peers[r]);
+    return joined;
 }
 
 /* ---- Commands ---------------------------------------------------------------------------------------------------- */
@@ -197,28 +247,36 @@ static void serve(struct executor *executor)
 
 int executor_main(int argc, char **argv)
 {
-    CHECK(argc == 6);
+    CHECK(argc == 7);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN); /* a Ctrl-C is for the launcher, which ends its instances in order */
     struct shared_memory mailbox;
-    struct shared_memory kv;
+    struct shared_memory kv = {.fd = -1};
     struct shared_memory collective = {.fd = -1};
     struct executor executor = {.rank = (uint32_t)strtoul(argv[2], NULL, 10)};
+    int kv_fd = (int)strtol(argv[4], NULL, 10);
     int collective_fd = (int)strtol(argv[5], NULL, 10);
+    int channel = (int)strtol(argv[6], NULL, 10);
     CHECK(shared_memory_map(&mailbox, (int)strtol(argv[3], NULL, 10)));
-    CHECK(shared_memory_map(&kv, (int)strtol(argv[4], NULL, 10)));
+    CHECK(kv_fd < 0 || shared_memory_map(&kv, kv_fd));
     CHECK(collective_fd < 0 || shared_memory_map(&collective, collective_fd));
     executor.mailbox = mailbox.at;
     executor.setup = &executor.mailbox->setup;
     CHECK(executor.rank < executor.setup->ranks && mailbox.bytes >= mailbox_bytes(executor.setup));
     struct mailbox_reply *reply = mailbox_reply(executor.mailbox, executor.rank);
-    bool made = make_device(&executor, kv.at, collective.at, reply);
+    bool made =
+        make_device(&executor, kv.at, collective.at, reply) && (channel < 0 || share(&executor, channel, reply));
     reply->status = made ? REPLY_OK : REPLY_NO_DEVICE;
     answer(executor.mailbox); /* to the instance, which waits for every device to be there */
-    if (made) {
-        serve(&executor);
-        executor.ops->free(executor.device);
+    if (made && channel >= 0) {
+        made = join(&executor, channel, reply);
+        reply->status = made ? REPLY_OK : REPLY_NO_DEVICE;
+        answer(executor.mailbox);
     }
+    if (made)
+        serve(&executor);
+    if (executor.device != NULL)
+        executor.ops->free(executor.device);
     if (executor.collective != NULL)
         collective_leave(executor.collective);
     free(executor.changes);

@@ -10,7 +10,9 @@
 /* The device of a name, or NULL with a sentence. */
 const struct device_ops *executor_device(const char *name, char *error, size_t error_size);
 
-/* `tandem executor RANK MAILBOX KV COLLECTIVE`: the rank and three descriptors; the last -1 with one rank. */
+/* `tandem executor RANK MAILBOX KV COLLECTIVE CHANNEL`: the rank and four descriptors. KV is -1 where the device has
+ * memory of its own, COLLECTIVE with one rank, and CHANNEL, over which such a device's memory is shared (executors.c),
+ * where it has none. */
 int executor_main(int argc, char **argv);
 
 #endif

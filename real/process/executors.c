@@ -3,6 +3,9 @@
 #include "real/process/executors.h"
 
 #include "base/arith.h"
+#include "real/device/device_reach.h"
+#include "real/process/descriptors.h"
+#include "real/process/executor.h"
 #include "real/process/shared_memory.h"
 
 #include <errno.h>
@@ -14,6 +17,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +33,11 @@ struct executors {
     struct executor_setup setup;
     struct shared_memory mailbox_memory;
     struct shared_memory collective_memory;
-    struct shared_memory *kv;
+    struct shared_memory *kv; /* where the device has no memory of its own */
+    const struct device_ops *ops;
+    int *channels; /* to executors whose device has; -1: none, or done with */
+    int *shared;   /* what each rank's device has shared: its KV memory, and what its peers want; -1: nothing */
+    struct device_reach **reaches;
     struct mailbox *mailbox;
     pid_t *pids;    /* 0: not running */
     int *death_fds; /* -1: none */
@@ -268,6 +276,23 @@ void *executors_memory(struct executors *executors, uint32_t rank)
     return executors->kv[rank].at;
 }
 
+bool executors_have_memory(const struct executors *executors)
+{
+    return executors->ops->share != NULL;
+}
+
+struct device_reach *executors_reach(struct executors *executors, uint32_t rank, char *error, size_t error_size)
+{
+    struct device_reach_config config = {
+        .descriptor = executors->shared[2 * rank],
+        .bytes = kv_memory_bytes(&executors->setup.memory, rank),
+        .number = executors->setup.device_first + rank,
+    };
+    if (executors->reaches[rank] == NULL)
+        executors->reaches[rank] = executors->ops->reach(&config, error, error_size);
+    return executors->reaches[rank];
+}
+
 const _Atomic uint64_t *executors_counters(const struct executors *executors)
 {
     return executors->mailbox->layer_counters;
@@ -287,6 +312,12 @@ void executors_abandon(struct executors *executors)
 
 /* ---- Processes --------------------------------------------------------------------------------------------------- */
 
+static void close_if(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
 static void keep_open(int fd)
 {
     if (fd >= 0)
@@ -294,7 +325,8 @@ static void keep_open(int fd)
 }
 
 /* In the child: nothing but calls that are safe after a fork in a process with threads. */
-static _Noreturn void become_executor(const struct executors *executors, uint32_t rank, pid_t parent, char *const *argv)
+static _Noreturn void become_executor(const struct executors *executors, uint32_t rank, int channel, pid_t parent,
+                                      char *const *argv)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
@@ -302,6 +334,7 @@ static _Noreturn void become_executor(const struct executors *executors, uint32_
     keep_open(executors->mailbox_memory.fd);
     keep_open(executors->kv[rank].fd);
     keep_open(executors->collective_memory.fd);
+    keep_open(channel);
     execv("/proc/self/exe", argv);
     _exit(127);
 }
@@ -310,16 +343,23 @@ static bool spawn(struct executors *executors, uint32_t rank, char *error, size_
 {
     char name[] = "tandem";
     char role[] = "executor";
-    char numbers[4][16];
-    const int values[4] = {(int)rank, executors->mailbox_memory.fd, executors->kv[rank].fd,
-                           executors->collective_memory.fd};
-    for (size_t i = 0; i < 4; i++)
+    char numbers[5][16];
+    int channel[2] = {-1, -1};
+    if (executors->ops->share != NULL && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel) != 0) {
+        snprintf(error, error_size, "no socket for rank %u: %s", rank, strerror(errno));
+        return false;
+    }
+    const int values[5] = {(int)rank, executors->mailbox_memory.fd, executors->kv[rank].fd,
+                           executors->collective_memory.fd, channel[1]};
+    for (size_t i = 0; i < 5; i++)
         snprintf(numbers[i], sizeof numbers[i], "%d", values[i]);
-    char *argv[] = {name, role, numbers[0], numbers[1], numbers[2], numbers[3], NULL};
+    char *argv[] = {name, role, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], NULL};
     pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0)
-        become_executor(executors, rank, parent, argv);
+        become_executor(executors, rank, channel[1], parent, argv);
+    close_if(channel[1]);
+    executors->channels[rank] = channel[0];
     if (pid < 0) {
         snprintf(error, error_size, "no process for rank %u: %s", rank, strerror(errno));
         return false;
@@ -362,6 +402,29 @@ static bool devices_made(struct executors *executors, char *error, size_t error_
     return true;
 }
 
+/* Reads what the devices have shared, and hands to each what its peers have: those of its attention group and stage. */
+static bool exchange_memory(struct executors *executors, char *error, size_t error_size)
+{
+    uint32_t ranks = executors->setup.ranks;
+    uint32_t tensor = executors->setup.memory.geometry.parallelism.tensor;
+    bool good = true;
+    for (uint32_t i = 0; i < 2 * ranks && good; i++) {
+        uint32_t kind;
+        good = descriptor_receive(executors->channels[i / 2], &kind, &executors->shared[i]) &&
+               kind == (i % 2 == 0 ? DEVICE_SHARE_KV : DEVICE_SHARE_PEERS);
+    }
+    atomic_store(&executors->mailbox->done, 0);
+    for (uint32_t r = 0; r < ranks && good; r++) {
+        uint32_t first = r / tensor * tensor;
+        for (uint32_t peer = first; peer < first + tensor && good; peer++)
+            good = descriptor_send(executors->channels[r], peer, executors->shared[2 * peer + 1]);
+        good = good && descriptor_send(executors->channels[r], DESCRIPTOR_END, -1);
+    }
+    if (!good)
+        snprintf(error, error_size, "an executor died while memory of devices was handed on");
+    return good && devices_made(executors, error, error_size);
+}
+
 static bool make_memory(struct executors *executors, char *error, size_t error_size)
 {
     const struct executor_setup *setup = &executors->setup;
@@ -369,7 +432,7 @@ static bool make_memory(struct executors *executors, char *error, size_t error_s
         return false;
     executors->mailbox = executors->mailbox_memory.at;
     executors->mailbox->setup = *setup;
-    for (uint32_t r = 0; r < setup->ranks; r++)
+    for (uint32_t r = 0; r < setup->ranks && executors->ops->share == NULL; r++)
         if (!shared_memory_make(&executors->kv[r], "tandem kv", kv_memory_bytes(&setup->memory, r), error, error_size))
             return false;
     return setup->ranks == 1 ||
@@ -386,16 +449,25 @@ struct executors *executors_start(const struct executor_setup *setup, char *erro
     executors->kv = allocate(setup->ranks, sizeof *executors->kv);
     executors->pids = allocate(setup->ranks, sizeof *executors->pids);
     executors->death_fds = allocate(setup->ranks, sizeof *executors->death_fds);
+    executors->channels = allocate(setup->ranks, sizeof *executors->channels);
+    executors->shared = allocate(2 * (size_t)setup->ranks, sizeof *executors->shared);
+    executors->reaches = allocate(setup->ranks, sizeof *executors->reaches);
     for (uint32_t r = 0; r < setup->ranks; r++) {
+        executors->channels[r] = -1;
+        executors->shared[2 * r] = executors->shared[2 * r + 1] = -1;
         executors->kv[r].fd = -1;
         executors->death_fds[r] = -1;
     }
     executors->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     CHECK(executors->done_fd >= 0);
-    bool good = make_memory(executors, error, error_size);
+    executors->ops = executor_device(setup->device, error, error_size);
+    bool good = executors->ops != NULL && make_memory(executors, error, error_size);
     for (uint32_t r = 0; r < setup->ranks && good; r++)
         good = spawn(executors, r, error, error_size);
-    if (!good || !devices_made(executors, error, error_size)) {
+    good = good && devices_made(executors, error, error_size);
+    if (good && executors->ops->share != NULL)
+        good = exchange_memory(executors, error, error_size);
+    if (!good) {
         executors_stop(executors);
         return NULL;
     }
@@ -432,12 +504,21 @@ void executors_stop(struct executors *executors)
     int64_t until_ns = clock_now_ns() + KIND_NS;
     for (uint32_t r = 0; r < executors->setup.ranks; r++)
         end_process(executors, r, until_ns);
-    for (uint32_t r = 0; r < executors->setup.ranks; r++)
+    for (uint32_t r = 0; r < executors->setup.ranks; r++) {
+        if (executors->reaches[r] != NULL)
+            executors->reaches[r]->ops->free(executors->reaches[r]);
+        close_if(executors->channels[r]);
+        close_if(executors->shared[2 * r]);
+        close_if(executors->shared[2 * r + 1]);
         shared_memory_free(&executors->kv[r]);
+    }
     shared_memory_free(&executors->collective_memory);
     shared_memory_free(&executors->mailbox_memory);
     close(executors->done_fd);
     free(executors->kv);
+    free(executors->channels);
+    free(executors->shared);
+    free(executors->reaches);
     free(executors->pids);
     free(executors->death_fds);
     free(executors->bytes);

@@ -17,7 +17,10 @@ struct executors *executors_start(const struct executor_setup *setup, char *erro
 void executors_stop(struct executors *executors);
 
 struct stepper executors_stepper(struct executors *executors);
+/* NULL where the rank's device has memory of its own: then executors_reach() maps it, NULL with a sentence. */
 void *executors_memory(struct executors *executors, uint32_t rank);
+bool executors_have_memory(const struct executors *executors); /* the devices, of their own */
+struct device_reach *executors_reach(struct executors *executors, uint32_t rank, char *error, size_t error_size);
 
 /* Where the ranks sit: the NUMA nodes that the executors are confined to, if they are (taskset, mpirun --bind-to). */
 void executors_places(const struct executors *executors, struct place *places);

@@ -49,12 +49,18 @@ enum command_kind {
     COMMAND_REMOVE = 6,
     COMMAND_NIC_FAIL = 7,
     COMMAND_CLOSE = 8,
+    COMMAND_LAND = 9,
 };
 
 struct peer_command {
     struct kv_memory memory;
     size_t bytes;
     unsigned char card[];
+};
+
+struct landing_command {
+    struct fabric_landing landing;
+    uint32_t pages[];
 };
 
 struct write_command {
@@ -66,7 +72,7 @@ struct fabric_command {
     enum command_kind kind;
     uint32_t id; /* ticket, immediate, node, NIC */
     uint64_t count;
-    void *owned; /* struct write_command or peer_command, freed once carried out */
+    void *owned; /* struct write_command, peer_command or landing_command, freed once carried out */
 };
 
 struct fabric_thread {
@@ -82,6 +88,9 @@ struct fabric_thread {
     _Atomic uint64_t quiet; /* commands after which the engine was quiet; UINT64_MAX: it is not */
     unsigned char card[FABRIC_CARD_BYTES_MAX];
     _Atomic uint64_t late;
+    bool staged;
+    _Atomic uint64_t staged_bytes;
+    _Atomic int64_t staged_ns;
 };
 
 static void *allocate(size_t count, size_t size)
@@ -152,6 +161,10 @@ static void carry_out(struct fabric_thread *thread, const struct fabric_command 
     case COMMAND_PEER:
         learn_peer(thread, command->id, command->owned);
         break;
+    case COMMAND_LAND:
+        fabric_land(thread->fabric, command->id, command->count,
+                    &((const struct landing_command *)command->owned)->landing);
+        break;
     case COMMAND_REMOVE:
         fabric_peer_remove(thread->fabric, command->id);
         report(thread, &(struct fabric_report){.kind = REPORT_FENCED, .node = command->id});
@@ -180,6 +193,15 @@ static bool carry_out_commands(struct fabric_thread *thread, bool *busy)
         *busy = true;
     }
     return awaited;
+}
+
+static void publish_staging(struct fabric_thread *thread)
+{
+    if (!thread->staged)
+        return;
+    struct device_reach_statistics staging = fabric_staging(thread->fabric);
+    atomic_store_explicit(&thread->staged_bytes, staging.bytes, memory_order_relaxed);
+    atomic_store_explicit(&thread->staged_ns, staging.copy_ns, memory_order_relaxed);
 }
 
 /* `heard`: the bell before commands were looked for, so that none is slept over. */
@@ -213,6 +235,7 @@ static void *run(void *self)
         uint64_t done = atomic_load_explicit(&thread->done, memory_order_relaxed);
         atomic_store_explicit(&thread->late, fabric_counters(thread->fabric).late, memory_order_relaxed);
         atomic_store_explicit(&thread->quiet, fabric_quiet(thread->fabric) ? done : UINT64_MAX, memory_order_release);
+        publish_staging(thread);
         idle = busy || count > 0 || !still ? 0 : idle + (idle < UINT32_MAX);
         if (idle > 0)
             rest(thread, idle, heard);
@@ -227,6 +250,7 @@ struct fabric_thread *fabric_thread_start(struct fabric *fabric)
 {
     struct fabric_thread *thread = allocate(1, sizeof *thread);
     thread->fabric = fabric;
+    thread->staged = fabric_staged(fabric);
     thread->commands = make_ring(COMMANDS, sizeof(struct fabric_command));
     thread->reports = make_ring(REPORTS, sizeof(struct fabric_report));
     thread->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -323,6 +347,22 @@ uint64_t fabric_thread_expect(struct fabric_thread *thread, uint32_t immediate, 
     return give(thread, &(struct fabric_command){.kind = COMMAND_EXPECT, .id = immediate, .count = count});
 }
 
+uint64_t fabric_thread_land(struct fabric_thread *thread, uint32_t immediate, uint64_t count,
+                            const struct fabric_landing *landing)
+{
+    struct landing_command *copy = allocate(1, sizeof *copy + landing->page_count * sizeof copy->pages[0]);
+    copy->landing = *landing;
+    if (landing->page_count > 0)
+        memcpy(copy->pages, landing->pages, landing->page_count * sizeof copy->pages[0]);
+    copy->landing.pages = copy->pages;
+    return give(thread, &(struct fabric_command){.kind = COMMAND_LAND, .id = immediate, .count = count, .owned = copy});
+}
+
+bool fabric_thread_staged(const struct fabric_thread *thread)
+{
+    return thread->staged;
+}
+
 uint64_t fabric_thread_card(struct fabric_thread *thread, uint32_t node)
 {
     return give(thread, &(struct fabric_command){.kind = COMMAND_CARD, .id = node});
@@ -379,6 +419,16 @@ bool fabric_thread_next(struct fabric_thread *thread, struct fabric_report *what
 uint64_t fabric_thread_late(const struct fabric_thread *thread)
 {
     return atomic_load_explicit(&thread->late, memory_order_relaxed);
+}
+
+uint64_t fabric_thread_staged_bytes(const struct fabric_thread *thread)
+{
+    return atomic_load_explicit(&thread->staged_bytes, memory_order_relaxed);
+}
+
+int64_t fabric_thread_staged_ns(const struct fabric_thread *thread)
+{
+    return atomic_load_explicit(&thread->staged_ns, memory_order_relaxed);
 }
 
 bool fabric_thread_quiet(const struct fabric_thread *thread)

@@ -50,6 +50,10 @@ int64_t fabric_thread_cpu_ns(const struct fabric_thread *thread);
 uint64_t fabric_thread_write(struct fabric_thread *thread, const struct paged_write *write, uint64_t counter_base);
 uint64_t fabric_thread_write_stop(struct fabric_thread *thread, uint32_t ticket);
 uint64_t fabric_thread_expect(struct fabric_thread *thread, uint32_t immediate, uint64_t count);
+/* For an engine that stages: takes the bytes of an immediate that was reported on to the device. */
+uint64_t fabric_thread_land(struct fabric_thread *thread, uint32_t immediate, uint64_t count,
+                            const struct fabric_landing *landing);
+bool fabric_thread_staged(const struct fabric_thread *thread);
 uint64_t fabric_thread_card(struct fabric_thread *thread, uint32_t node);
 uint64_t fabric_thread_peer(struct fabric_thread *thread, uint32_t node, const void *card, size_t bytes,
                             const struct kv_memory *memory);
@@ -68,6 +72,10 @@ bool fabric_thread_next(struct fabric_thread *thread, struct fabric_report *repo
 
 /* Immediates that nobody expected any more, so far. */
 uint64_t fabric_thread_late(const struct fabric_thread *thread);
+
+/* Bytes copied between devices and pinned memory so far, and the time that took. */
+uint64_t fabric_thread_staged_bytes(const struct fabric_thread *thread);
+int64_t fabric_thread_staged_ns(const struct fabric_thread *thread);
 
 /* Nothing is in flight, and no command waits. */
 bool fabric_thread_quiet(const struct fabric_thread *thread);

@@ -216,6 +216,18 @@ static bool landed(void *self, uint32_t immediate, uint64_t count)
     return verifier_landed(((struct instance *)self)->verifier, immediate, count);
 }
 
+static bool landing(void *self, uint32_t immediate, struct fabric_landing *where)
+{
+    struct node_landing landing;
+    if (!node_landing(((struct instance *)self)->node, immediate, &landing))
+        return false;
+    *where = (struct fabric_landing){.group = landing.group,
+                                     .page_count = landing.page_count,
+                                     .pages = landing.pages,
+                                     .tail_slot = landing.tail_slot};
+    return true;
+}
+
 static void expected(void *self, uint32_t immediate, uint64_t count)
 {
     verifier_expected(((struct instance *)self)->verifier, immediate, count);
@@ -264,16 +276,36 @@ static void executor_died(void *self, uint32_t rank)
 
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */
 
+/* The KV regions as this process reaches them. */
+static bool make_regions(struct instance *instance, char *error, size_t error_size)
+{
+    uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
+    instance->regions = allocate(ranks, sizeof *instance->regions);
+    for (uint32_t r = 0; r < ranks; r++) {
+        struct fabric_rank *region = &instance->regions[r];
+        region->bytes = kv_memory_bytes(&instance->memory, r);
+        region->memory = executors_memory(instance->executors, r);
+        if (!executors_have_memory(instance->executors))
+            continue;
+        region->reach = executors_reach(instance->executors, r, error, error_size);
+        if (region->reach == NULL)
+            return false;
+        region->memory = region->reach->address;
+    }
+    return true;
+}
+
 static bool make_fabric(struct instance *instance, char *error, size_t error_size)
 {
     const struct real_options *options = instance->start->options;
     uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
-    struct fabric_rank *regions = allocate(ranks, sizeof *regions);
+    if (!make_regions(instance, error, error_size))
+        return false;
     struct place *places = allocate(ranks, sizeof *places);
     executors_places(instance->executors, places);
     for (uint32_t r = 0; r < ranks; r++)
-        regions[r] = (struct fabric_rank){.memory = executors_memory(instance->executors, r),
-                                          .bytes = kv_memory_bytes(&instance->memory, r)};
+        if (instance->regions[r].reach != NULL)
+            places[r] = place_of_device(instance->regions[r].reach->pci);
     struct fabric_config config = {
         .provider = options->provider,
         .address = options->address,
@@ -282,7 +314,8 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
         .window = options->window,
         .memory = instance->memory,
         .rank_count = ranks,
-        .ranks = regions,
+        .ranks = instance->regions,
+        .sends_only = instance->config->role == ROLE_PREFILL,
         .layer_counters = executors_counters(instance->executors),
         .group_count = instance->config->group_count,
         .tail_ticks = 1,
@@ -290,7 +323,9 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
         .tickets_max = REAL_WRITES_IN_FLIGHT,
     };
     struct fabric *fabric = fabric_make(&config, error, error_size);
-    free(regions);
+    if (fabric != NULL && fabric_path(fabric)[0] != '\0')
+        fprintf(stderr, "%s: %s\n", instance->world->deployment->instances[instance->config->node].name,
+                fabric_path(fabric));
     free(places);
     if (fabric != NULL) {
         instance->nics = *fabric_choice(fabric);
@@ -303,19 +338,14 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
 
 static void make_verifier(struct instance *instance)
 {
-    uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
-    void **memories = allocate(ranks, sizeof *memories);
-    for (uint32_t r = 0; r < ranks; r++)
-        memories[r] = executors_memory(instance->executors, r);
     instance->verifier = verifier_make(&(struct verifier_config){
         .memory = instance->memory,
-        .ranks = ranks,
-        .memories = memories,
+        .ranks = instance->world->deployment->instances[instance->config->node].ranks,
+        .regions = instance->regions,
         .self = instance,
         .send = send_digests,
         .complete = verified,
     });
-    free(memories);
 }
 
 static bool make_mesh(struct instance *instance, char *error, size_t error_size)
@@ -360,6 +390,7 @@ static void make_runtime(struct instance *instance)
                      .transfer = instance_transfer,
                      .after = after,
                      .written = verifies ? written : NULL,
+                     .landing = landing,
                      .landed = verifies ? landed : NULL,
                      .expected = verifies ? expected : NULL,
                      .trouble = instance_trouble},
@@ -376,6 +407,7 @@ static bool set_up(struct instance *instance, char *error, size_t error_size)
     /* First the executors: they are forked while this process has one thread. */
     struct executor_setup setup =
         real_world_executor_setup(instance->world, instance->config->node, instance->start->options->device);
+    setup.device_first = instance->start->device_first;
     instance->executors = executors_start(&setup, error, error_size);
     if (instance->executors == NULL)
         return false;
@@ -436,6 +468,7 @@ static void tear_down(struct instance *instance)
     real_runtime_free(instance->real);
     mesh_free(instance->mesh);
     verifier_free(instance->verifier);
+    free(instance->regions);
     answers_free(instance->answers);
     free(instance->node_memory);
     check_context_set(NULL);

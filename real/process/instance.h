@@ -12,6 +12,7 @@ struct instance_start {
     const struct real_world *world;
     const struct real_options *options;
     uint32_t node;
+    uint32_t device_first; /* ranks of instances on this machine that come before this one's */
     char front_address[CONTROL_ADDRESS_BYTES];
     uint16_t front_port;
     unsigned char token[CONTROL_TOKEN_BYTES];

@@ -18,6 +18,7 @@ struct instance {
     const struct node_config *config;
     struct kv_memory memory;
     struct executors *executors;
+    struct fabric_rank *regions; /* of the ranks, for the engine and the verifier */
     struct fabric_thread *fabric;
     struct nic_choice nics; /* of no ranks where there is no fabric */
     char nics_text[NICS_TEXT_BYTES];

@@ -91,8 +91,11 @@ void instance_finish(struct instance *instance)
     }
     /* The engine goes on until the front hangs up: a peer's last write is confirmed only while its target makes
      * progress. */
-    if (instance->fabric != NULL)
+    if (instance->fabric != NULL) {
         end->writes_late = fabric_thread_late(instance->fabric);
+        end->ledger.staged_bytes = fabric_thread_staged_bytes(instance->fabric);
+        end->ledger.staged_ns = (uint64_t)fabric_thread_staged_ns(instance->fabric);
+    }
     instance_report(instance, real_runtime_now_ns(instance->real));
     struct frame_writer writer = {.bytes = bytes, .size = INSTANCE_END_BYTES_MAX};
     instance_end_write(&writer, end);

@@ -43,6 +43,8 @@ struct node_meter {
     int64_t clock_offset_ns; /* its clock less the front's: taken out of all times; 0 where they are the same clock */
     int64_t clock_error_ns;  /* at most, at any moment of the run, of what is left */
     int64_t node_ns;         /* spent inside the node; -1: it was lost, and its count with it */
+    uint64_t staged_bytes;   /* copied between its devices and pinned memory */
+    uint64_t staged_ns;      /* and the time of the copies, summed over ranks */
     struct nic_choice nics;  /* that its ranks write by */
 };
 

@@ -10,9 +10,8 @@
 bool launcher_load_make(struct launcher *launcher)
 {
     struct user_error error = {.set = false};
-    launcher->workload =
-        workload_create_again(&launcher->world->scenario->load, launcher->world->seed, launcher->world->recorded,
-                              launcher->config->arrivals, &error);
+    launcher->workload = workload_create_again(&launcher->world->scenario->load, launcher->world->seed,
+                                               launcher->world->recorded, launcher->config->arrivals, &error);
     if (launcher->workload == NULL) {
         launcher_break(launcher, LAUNCH_FAILED, "%s", error.text);
         return false;

@@ -89,6 +89,8 @@ void launcher_summarize(struct launcher *launcher, int64_t end_ns)
             .clock_error_ns = remote->clock_apart ? clock_estimate_error_ns(&remote->clock, &remote->clock_after) : 0,
             .nics = remote->nics,
             .node_ns = end == NULL ? -1 : end->ledger.node_ns,
+            .staged_bytes = end == NULL ? 0 : end->ledger.staged_bytes,
+            .staged_ns = end == NULL ? 0 : end->ledger.staged_ns,
         };
         if (end == NULL)
             continue;

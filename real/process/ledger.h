@@ -19,6 +19,8 @@ struct ledger {
     uint64_t write_bytes;
     uint64_t pieces_verified; /* by digest, on arrival */
     uint64_t pieces_differ;
+    uint64_t staged_bytes; /* copied between devices and pinned memory */
+    uint64_t staged_ns;    /* and what the copies took */
     uint64_t itl[ITL_BUCKETS];
 };
 

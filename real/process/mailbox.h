@@ -24,6 +24,7 @@ struct executor_setup {
     struct kv_memory memory;
     uint64_t weight_seed;
     uint32_t ranks;
+    uint32_t device_first; /* ranks of other instances on this machine that come before these */
     uint32_t groups;
     uint32_t sequences_max;
     uint32_t tokens_max;

@@ -39,9 +39,29 @@ bool pmix_wire_join(struct pmix_wire *wire, char *error, size_t error_size)
     wire->rank = self.rank;
     wire->joined = wire->size > 1;
     PMIX_VALUE_RELEASE(value);
+    if (PMIx_Get(&job, PMIX_LOCAL_PEERS, NULL, 0, &value) == PMIX_SUCCESS) {
+        if (value->type == PMIX_STRING)
+            snprintf(wire->near, sizeof wire->near, "%s", value->data.string);
+        PMIX_VALUE_RELEASE(value);
+    }
     if (!wire->joined)
         PMIx_Finalize(NULL, 0);
     return true;
+}
+
+bool pmix_wire_near(const struct pmix_wire *wire, uint32_t rank)
+{
+    const char *at = wire->near;
+    while (*at != '\0') {
+        char *end;
+        unsigned long peer = strtoul(at, &end, 10);
+        if (end == at)
+            return false;
+        if (peer == rank)
+            return true;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return false;
 }
 
 void pmix_wire_leave(struct pmix_wire *wire)

@@ -6,6 +6,7 @@
 #include "real/process/shared_memory.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -362,6 +363,10 @@ static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t
     if (real->config.listener.expected != NULL)
         real->config.listener.expected(real->config.listener.self, immediate, count);
     real->awaited = fabric_thread_expect(real->config.fabric, immediate, count);
+    /* The pages of what is forgotten may be used by the next launch: by then nothing more is copied into them. */
+    while (count == 0 && fabric_thread_staged(real->config.fabric) &&
+           fabric_thread_done(real->config.fabric) < real->awaited)
+        sched_yield();
 }
 
 /* A message, and in the same frame the tokens without which its reader cannot go on. */
@@ -558,6 +563,18 @@ static void write_done(struct real_runtime *real, const struct fabric_event *don
 
 /* A rail that broke is no reason to give a peer up: its tickets fail or go another way, and whether the process lives
  * is for the control plane to say. */
+/* Has the bytes of a reached immediate taken on to the device. */
+static bool moves_on(struct real_runtime *real, const struct fabric_event *event)
+{
+    const struct real_listener *listener = &real->config.listener;
+    struct fabric_landing landing;
+    if (!fabric_thread_staged(real->config.fabric) || listener->landing == NULL ||
+        !listener->landing(listener->self, event->id, &landing))
+        return false;
+    fabric_thread_land(real->config.fabric, event->id, event->count, &landing);
+    return true;
+}
+
 static void fabric_event(struct real_runtime *real, const struct fabric_event *event)
 {
     const struct real_listener *listener = &real->config.listener;
@@ -567,7 +584,9 @@ static void fabric_event(struct real_runtime *real, const struct fabric_event *e
             ask_to_close(real, node, event);
         else
             write_done(real, event);
-    } else if (event->kind == FABRIC_IMMEDIATE &&
+    } else if (event->kind == FABRIC_IMMEDIATE && moves_on(real, event)) {
+        return; /* FABRIC_LANDED follows */
+    } else if ((event->kind == FABRIC_IMMEDIATE || event->kind == FABRIC_LANDED) &&
                (listener->landed == NULL || listener->landed(listener->self, event->id, event->count))) {
         real_runtime_immediate(real, event->id, event->count);
     }

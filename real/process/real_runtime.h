@@ -36,6 +36,8 @@ struct real_listener {
     void (*after)(void *self, const struct event *event); /* the node has handled it */
     /* Of a write that has completed well, before the node knows: its bytes are still in place. */
     void (*written)(void *self, const struct paged_write *write);
+    /* Bytes of an immediate are here, but not yet in the device: says where they go. False: nobody awaits them. */
+    bool (*landing)(void *self, uint32_t immediate, struct fabric_landing *landing);
     /* Bytes of an immediate are here. True: it may be told; false: real_runtime_immediate() will tell it. */
     bool (*landed)(void *self, uint32_t immediate, uint64_t count);
     void (*expected)(void *self, uint32_t immediate, uint64_t count);

@@ -120,6 +120,14 @@ struct executor_setup real_world_executor_setup(const struct real_world *world, 
     return setup;
 }
 
+uint32_t real_world_ranks_before(const struct real_world *world, uint32_t node)
+{
+    uint32_t ranks = 0;
+    for (uint32_t i = 1; i < node; i++)
+        ranks += world->deployment->instances[i].ranks;
+    return ranks;
+}
+
 struct runtime_limits real_world_limits(void)
 {
     return (struct runtime_limits){.writes_in_flight = REAL_WRITES_IN_FLIGHT, .message_bytes = MESSAGE_BYTES_MAX};

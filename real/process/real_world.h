@@ -50,6 +50,9 @@ bool real_world_has_fabric(const struct real_world *world, uint32_t node);
 struct kv_memory real_world_kv_memory(const struct real_world *world, uint32_t node);
 struct executor_setup real_world_executor_setup(const struct real_world *world, uint32_t node, const char *device);
 
+/* Ranks of all instances before `node`; of all instances where it is the number of nodes. */
+uint32_t real_world_ranks_before(const struct real_world *world, uint32_t node);
+
 /* Limits of every node's runtime. */
 struct runtime_limits real_world_limits(void);
 

@@ -12,7 +12,7 @@ void instance_end_write(struct frame_writer *writer, const struct instance_end *
         ledger->writes_failed,     ledger->write_bytes,       ledger->pieces_verified, ledger->pieces_differ,
         end->stats.requests_live,  end->stats.waiting,        end->stats.running,      end->stats.transfers,
         end->stats.quarantined,    end->stats.pages_held,     end->stats.pages_total,  end->quiet,
-        end->writes_late,          (uint64_t)ledger->node_ns,
+        end->writes_late,          (uint64_t)ledger->node_ns, ledger->staged_bytes,    ledger->staged_ns,
     };
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         write_u64(writer, numbers[i]);
@@ -49,6 +49,8 @@ bool instance_end_read(const struct frame *frame, struct instance_end *end)
     end->quiet = read_u64(&reader) != 0;
     end->writes_late = read_u64(&reader);
     ledger->node_ns = (int64_t)read_u64(&reader);
+    ledger->staged_bytes = read_u64(&reader);
+    ledger->staged_ns = read_u64(&reader);
     uint32_t used = read_u32(&reader);
     for (uint32_t i = 0; i < used && !reader.bad; i++) {
         uint32_t bucket = read_u32(&reader);

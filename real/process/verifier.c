@@ -34,7 +34,8 @@ struct transfer {
 
 struct verifier {
     struct verifier_config config;
-    void **memories;
+    struct fabric_rank *regions;
+    unsigned char *copy; /* of bytes in a device */
     struct transfer *transfers;
     uint32_t transfer_count;
     uint32_t transfer_room;
@@ -50,9 +51,10 @@ struct verifier *verifier_make(const struct verifier_config *config)
     struct verifier *verifier = calloc(1, sizeof *verifier);
     CHECK(verifier != NULL);
     verifier->config = *config;
-    verifier->memories = calloc(config->ranks, sizeof *verifier->memories);
-    CHECK(verifier->memories != NULL);
-    memcpy(verifier->memories, config->memories, config->ranks * sizeof *verifier->memories);
+    verifier->regions = calloc(config->ranks, sizeof *verifier->regions);
+    verifier->copy = malloc(max_u64(kv_page_plane_bytes(&config->memory.geometry), config->memory.tail_bytes));
+    CHECK(verifier->regions != NULL && verifier->copy != NULL);
+    memcpy(verifier->regions, config->regions, config->ranks * sizeof *verifier->regions);
     return verifier;
 }
 
@@ -63,7 +65,8 @@ void verifier_free(struct verifier *verifier)
     for (uint32_t i = 0; i < verifier->transfer_count; i++)
         free(verifier->transfers[i].pieces);
     free(verifier->transfers);
-    free(verifier->memories);
+    free(verifier->regions);
+    free(verifier->copy);
     free(verifier);
 }
 
@@ -79,13 +82,21 @@ static uint64_t digest(const unsigned char *bytes, uint32_t length)
     return hash;
 }
 
-/* The tail lies with the first rank of the group on the last stage. */
-static const unsigned char *tail_at(const struct verifier *verifier, uint32_t group, uint32_t slot)
+/* Of bytes of a rank's region as they are there now, be it the host's or a device's. At most a page plane or a tail. */
+static uint64_t digest_of(struct verifier *verifier, uint32_t rank, uint64_t offset, uint32_t length)
+{
+    const struct fabric_rank *region = &verifier->regions[rank];
+    if (region->reach == NULL)
+        return digest((const unsigned char *)region->memory + offset, length);
+    bool read = region->reach->ops->read(region->reach, offset, verifier->copy, length);
+    return read ? digest(verifier->copy, length) : ~digest(verifier->copy, length); /* equal to nothing */
+}
+
+static uint64_t tail_digest(struct verifier *verifier, uint32_t group, uint32_t slot, uint32_t length)
 {
     const struct kv_memory *memory = &verifier->config.memory;
-    const struct parallelism *p = &memory->geometry.parallelism;
-    uint32_t rank = ((uint32_t)(p->pipeline - 1) * p->data + group) * p->tensor;
-    return (const unsigned char *)verifier->memories[rank] + kv_memory_tail_offset(memory, rank, slot);
+    uint32_t rank = kv_memory_tail_rank(memory, group);
+    return digest_of(verifier, rank, kv_memory_tail_offset(memory, rank, slot), length);
 }
 
 /* ---- Sender ------------------------------------------------------------------------------------------------------ */
@@ -134,9 +145,7 @@ static void put_unit(struct verifier *verifier, const struct paged_write *write,
     uint32_t source = unit / plan->source_units_per_page - write->unit_first / plan->source_units_per_page;
     uint32_t destination =
         unit / plan->destination_units_per_page - write->unit_first / plan->destination_units_per_page;
-    const unsigned char *page =
-        (const unsigned char *)verifier->memories[pair->source_rank] +
-        kv_memory_page_offset(memory, pair->source_rank, layer, plane, write->source_pages[source]);
+    uint64_t page = kv_memory_page_offset(memory, pair->source_rank, layer, plane, write->source_pages[source]);
     for (uint32_t run = 0; run < pair->runs; run++) {
         struct piece piece = {
             .rank = pair->destination_rank,
@@ -146,7 +155,8 @@ static void put_unit(struct verifier *verifier, const struct paged_write *write,
             .offset = narrow_u32(transfer_destination_offset(plan, pair, unit, run)),
             .length = pair->run_bytes,
             .writes = 1,
-            .digest = digest(page + transfer_source_offset(plan, pair, unit, run), pair->run_bytes),
+            .digest = digest_of(verifier, pair->source_rank, page + transfer_source_offset(plan, pair, unit, run),
+                                pair->run_bytes),
         };
         put_piece(verifier, write, &piece);
     }
@@ -166,14 +176,13 @@ void verifier_written(struct verifier *verifier, const struct paged_write *write
     for (uint32_t i = 0; i < write->plan->pair_count && write->unit_count > 0; i++)
         put_pair(verifier, write, &write->plan->pairs[i]);
     if (write->tail_writes > 0) {
-        const unsigned char *tail = tail_at(verifier, write->source_group, write->tail_source_slot);
         struct piece piece = {
             .rank = write->destination_group,
             .plane = PLANE_TAIL,
             .page = write->tail_destination_slot,
             .length = write->tail_bytes,
             .writes = write->tail_writes,
-            .digest = digest(tail, write->tail_bytes),
+            .digest = tail_digest(verifier, write->source_group, write->tail_source_slot, write->tail_bytes),
         };
         put_piece(verifier, write, &piece);
     }
@@ -242,14 +251,13 @@ static bool sensible(const struct verifier *verifier, const struct piece *piece)
            piece->length <= page_bytes - piece->offset;
 }
 
-static bool same(const struct verifier *verifier, const struct piece *piece)
+static bool same(struct verifier *verifier, const struct piece *piece)
 {
     const struct kv_memory *memory = &verifier->config.memory;
     if (piece->plane == PLANE_TAIL)
-        return digest(tail_at(verifier, piece->rank, piece->page), piece->length) == piece->digest;
-    const unsigned char *page = (const unsigned char *)verifier->memories[piece->rank] +
-                                kv_memory_page_offset(memory, piece->rank, piece->layer, piece->plane, piece->page);
-    return digest(page + piece->offset, piece->length) == piece->digest;
+        return tail_digest(verifier, piece->rank, piece->page, piece->length) == piece->digest;
+    uint64_t page = kv_memory_page_offset(memory, piece->rank, piece->layer, piece->plane, piece->page);
+    return digest_of(verifier, piece->rank, page + piece->offset, piece->length) == piece->digest;
 }
 
 /* Compares when everything is here. */

@@ -10,6 +10,7 @@
 #define TANDEM_REAL_PROCESS_VERIFIER_H
 
 #include "real/control/frame.h"
+#include "real/fabric/fabric.h"
 #include "real/kv_memory.h"
 #include "runtime.h"
 
@@ -18,7 +19,7 @@ struct verifier;
 struct verifier_config {
     struct kv_memory memory;
     uint32_t ranks;
-    void *const *memories; /* of the ranks, as this process maps them */
+    const struct fabric_rank *regions; /* of the ranks */
     void *self;
     void (*send)(void *self, uint32_t node, const void *body, size_t length); /* a FRAME_DIGESTS */
     void (*complete)(void *self, uint32_t immediate, uint64_t count); /* an immediate that was held may be told */

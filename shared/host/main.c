@@ -69,6 +69,7 @@ const struct command *const commands[] = {
     &command_compare,
     &command_validate,
     &command_bench,
+    &command_pack,
 #ifdef TANDEM_REAL
     &command_calibrate,
     &command_bench_fabric,

@@ -174,6 +174,12 @@ static void copy_sets(struct scenario_loaded *loaded, const struct scenario_over
     loaded->set_count = set_count;
 }
 
+const char *scenario_library_root(void)
+{
+    const char *root = getenv("TANDEM_SCENARIOS");
+    return root != NULL ? root : TANDEM_SCENARIO_ROOT;
+}
+
 struct scenario *scenario_load(const char *path, const struct scenario_override *sets, size_t set_count,
                                struct user_error *error)
 {
@@ -190,10 +196,7 @@ struct scenario *scenario_load(const char *path, const struct scenario_override 
     size_t length = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
     memcpy(folder, path, length);
     folder[length] = '\0';
-    const char *root = getenv("TANDEM_SCENARIOS");
-    if (root == NULL)
-        root = TANDEM_SCENARIO_ROOT;
-    if (!sandbox_open(&loaded->sandbox, folder, root, scenario_words_open, error) ||
+    if (!sandbox_open(&loaded->sandbox, folder, scenario_library_root(), scenario_words_open, error) ||
         !sandbox_call(&loaded->sandbox, load_protected, loaded, error)) {
         scenario_free(&loaded->scenario);
         return NULL;

@@ -31,6 +31,9 @@ struct scenario_override {
 /* Splits the argument of --set at its first '='; the parts point into it. */
 bool scenario_override_split(char *argument, struct scenario_override *override, struct user_error *error);
 
+/* The folder of the shipped scenarios: the environment's TANDEM_SCENARIOS, or where they were at build time. */
+const char *scenario_library_root(void);
+
 /* Loads and resolves a file. NULL with *error set when anything is wrong. Files that it names are looked for beside it,
  * then below the shipped scenarios: the folder in the environment variable TANDEM_SCENARIOS, or else the one compiled
  * in. */

@@ -301,8 +301,6 @@ static void read_text(const struct cursor *cursor, const struct field *field, vo
     char text[VALUE_TEXT_SIZE];
     if (lua_type(L, -1) != LUA_TSTRING)
         cursor_fail(cursor, field->key, "a text is wanted, not %s", value_text(L, text));
-    if (field->name_count > 0)
-        (void)read_name(cursor, field);
     size_t length;
     const char *value = lua_tolstring(L, -1, &length);
     if (length == 0 && field->required)

@@ -3,6 +3,7 @@
 
 #include "base/limits.h"
 #include "host/lua_library.h"
+#include "host/lua_sandbox.h"
 
 #include <lauxlib.h>
 #include <stdio.h>
@@ -25,6 +26,28 @@ void scenario_read_model(const struct cursor *root, struct architecture *model)
         model->full_layers = model->layers;
 }
 
+/* A GPU whose kernels are measured: a shipped one, or one with packs beside the scenario. */
+static void check_gpu(const struct cursor *machine, const char *gpu)
+{
+    static const char *const shipped[] = {"A100", "B200", "GB200", "H100", "H200"};
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    char folder[64];
+    char path[SANDBOX_PATH_SIZE];
+    for (size_t k = 0; k < LENGTH(shipped); k++)
+        if (strcmp(gpu, shipped[k]) == 0)
+            return;
+    snprintf(folder, sizeof folder, "hardware/kernels/%s", gpu);
+    if (gpu[0] != '\0' && strspn(gpu, allowed) == strlen(gpu) &&
+        sandbox_find_file(sandbox_of(machine->reader->L), folder, path, sizeof path))
+        return;
+    const char *nearest = nearest_name(gpu, shipped, LENGTH(shipped));
+    cursor_fail(
+        machine, "gpu",
+        "no kernels of a GPU '%s' are measured; 'A100', 'B200', 'GB200', 'H100' or 'H200' is wanted, or packs in "
+        "hardware/kernels/%s beside the scenario%s%s",
+        gpu, gpu, nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest);
+}
+
 static void read_machine(const struct cursor *pool, struct hardware *machine)
 {
     static const char *const others[] = {"nic", "steps"};
@@ -33,6 +56,13 @@ static void read_machine(const struct cursor *pool, struct hardware *machine)
     struct cursor cursor = cursor_below(pool, "machine");
     read_no_others(&cursor, &schema_machine, others, LENGTH(others));
     read_fields(&cursor, &schema_machine, machine);
+    if (machine->gpu[0] != '\0') {
+        /* Packs beside the scenario, for a GPU of one's own or newer measurements; the library has its own. */
+        const struct sandbox *sandbox = sandbox_of(L);
+        check_gpu(&cursor, machine->gpu);
+        snprintf(machine->kernel_folder, sizeof machine->kernel_folder, "%.900s%shardware/kernels/%s", sandbox->folder,
+                 sandbox->folder[0] == '\0' ? "" : "/", machine->gpu);
+    }
     cursor_push_table(&cursor, "nic", "nic");
     struct cursor nic = cursor_below(&cursor, "nic");
     read_no_others(&nic, &schema_nic, NULL, 0);

@@ -128,8 +128,8 @@ void scenario_read_steps(const struct cursor *machine, struct hardware *hardware
     lua_pop(L, 1);
     if (!present && hardware->gpu[0] == '\0')
         cursor_fail(machine, "gpu",
-                    "missing; one of 'A100', 'H100', 'H200', 'B200' is wanted, or steps that `tandem calibrate` "
-                    "measured");
+                    "missing; one of 'A100', 'B200', 'GB200', 'H100', 'H200' is wanted, or steps that "
+                    "`tandem calibrate` measured");
     if (!present)
         return;
     struct step_tables *tables = allocate(machine->reader);

@@ -29,8 +29,6 @@
     {key, FIELD_TEXT, 0, true, AT(type, member), 0, 0, ANY, NULL, NULL, 0}
 #define TEXT(key, type, member)                                                                                        \
     {key, FIELD_TEXT, 0, false, AT(type, member), 0, 0, ANY, NULL, NULL, 0}
-#define TEXT_OF(key, type, member, list)                                                                               \
-    {key, FIELD_TEXT, 0, false, AT(type, member), 0, 0, ANY, NULL, NAMES(list)}
 #define TIME_REQUIRED(key, type, member, min)                                                                          \
     {key, FIELD_TIME_NS, QUANTITY_TIME, true, AT(type, member), 0, min, ANY - 1, NULL, NULL, 0}
 #define TIME(key, type, member, fallback, min, max)                                                                    \
@@ -102,11 +100,9 @@ static const struct field nic_fields[] = {
 };
 const struct schema schema_nic = {nic_fields, LENGTH(nic_fields)};
 
-static const struct field_name gpu_names[] = {{"A100", 0}, {"H100", 0}, {"H200", 0}, {"B200", 0}};
-
 static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
-    TEXT_OF("gpu", struct hardware, gpu, gpu_names), /* scenario_read_steps.c says when it may be absent */
+    TEXT("gpu", struct hardware, gpu), /* scenario_read_steps.c says when it may be absent */
     COUNT_REQUIRED("gpus", struct hardware, gpus_per_node, 1, 1024, NULL),
     QUANTITY_REQUIRED("memory", struct hardware, memory_bytes, QUANTITY_BYTES, INT64_C(1) << 20, ANY - 1),
     QUANTITY_REQUIRED("memory_bandwidth", struct hardware, memory_bytes_per_s, QUANTITY_BYTE_RATE, 1000000, ANY - 1),

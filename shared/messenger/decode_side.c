@@ -306,14 +306,38 @@ void decode_side_accepted(struct decode_side *side, uint32_t source, const struc
         s->state = SEQUENCE_FILLING;
 }
 
-void decode_side_immediate(struct decode_side *side, uint32_t immediate)
+/* The sequence that awaits an immediate, or SLOT_NONE. */
+static uint32_t awaiting(const struct decode_side *side, uint32_t immediate)
 {
     uint32_t handoff = immediate & ((UINT32_C(1) << IMMEDIATE_SLOT_BITS) - 1);
     CHECK(handoff < side->instance->config->messenger.handoffs_max);
     uint32_t slot = side->handoffs[handoff].owner;
-    struct sequence *s = slot == SLOT_NONE ? NULL : at(side, slot);
+    const struct sequence *s = slot == SLOT_NONE ? NULL : &side->instance->sequences[slot];
+    bool awaits =
+        s != NULL && s->immediate == immediate && (s->state == SEQUENCE_DISPATCHED || s->state == SEQUENCE_FILLING);
+    return awaits ? slot : SLOT_NONE;
+}
+
+bool decode_side_landing(const struct decode_side *side, uint32_t immediate, struct node_landing *landing)
+{
+    uint32_t slot = awaiting(side, immediate);
+    if (slot == SLOT_NONE)
+        return false;
+    const struct kv_geometry *geometry = &side->instance->config->geometry;
+    const struct sequence *s = &side->instance->sequences[slot];
+    uint32_t first_page = s->local / geometry->page_tokens;
+    *landing = (struct node_landing){.group = s->group,
+                                     .page_count = kv_pages(geometry, s->wanted) - first_page,
+                                     .pages = instance_pages(side->instance, slot) + first_page,
+                                     .tail_slot = s->handoff};
+    return true;
+}
+
+void decode_side_immediate(struct decode_side *side, uint32_t immediate)
+{
     /* A cancel decides alone: bytes that complete meanwhile change nothing. */
-    if (s == NULL || s->immediate != immediate || (s->state != SEQUENCE_DISPATCHED && s->state != SEQUENCE_FILLING)) {
+    uint32_t slot = awaiting(side, immediate);
+    if (slot == SLOT_NONE) {
         side->late++;
         return;
     }

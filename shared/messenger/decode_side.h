@@ -44,6 +44,7 @@ void decode_side_accepted(struct decode_side *side, uint32_t source, const struc
 void decode_side_nack(struct decode_side *side, uint32_t source, const struct message *message);
 void decode_side_quiesced(struct decode_side *side, uint32_t source, const struct message *message);
 void decode_side_immediate(struct decode_side *side, uint32_t immediate);
+bool decode_side_landing(const struct decode_side *side, uint32_t immediate, struct node_landing *landing);
 void decode_side_timer(struct decode_side *side);
 void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_status status, uint32_t incarnation);
 

@@ -2,6 +2,54 @@
  * shared by all heads it has tens of operations a byte and is bound by compute at many heads a rank. */
 #include "sim/cost/operators.h"
 
+static struct operator_time of_sheet(const struct kernel_sheet *sheet, double ns, enum step_bound bound,
+                                     enum estimate estimate)
+{
+    double floor = sheet->ideal.floor_ns;
+    return (struct operator_time){
+        .ns = ns, .launch_ns = ns < floor ? ns : floor, .bound = bound, .estimate = estimate, .source = sheet->source};
+}
+
+/* A step reads the cached tokens and the new one: the axis counts the former. */
+static struct operator_time decode_measured(const struct kernel_sheet *sheet, double sequences, double length,
+                                            enum step_bound bound)
+{
+    enum estimate estimate;
+    double ns = kernel_sheet_ns(sheet, sequences, length > 2.0 ? length - 1.0 : 1.0, &estimate);
+    return of_sheet(sheet, ns, bound, estimate);
+}
+
+/* Kernels work on tiles of queries: sequences shorter than one cost as much as a whole one each, which is more than
+ * the pairs of their tokens say. Steps of nothing but such prompts are not served. */
+#define TILE 128.0
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static struct operator_time prefill_measured(const struct kernel_sheet *sheet, double tokens, double pairs)
+{
+    enum estimate estimate;
+    double keys = pairs / tokens; /* a token sees on average */
+    double alone = (tokens + 1.0) * 0.5;
+    if (keys < alone) {
+        double length = larger(2.0 * keys - 1.0, tokens < TILE ? tokens : TILE);
+        double ns = kernel_sheet_ns(sheet, tokens / length, length, &estimate);
+        return of_sheet(sheet, ns, BOUND_COMPUTE, estimate);
+    }
+    double cached = keys - alone;
+    double ns = kernel_sheet_ns(sheet, 1.0, cached + tokens, &estimate);
+    if (cached >= 1.0) {
+        enum estimate before;
+        double floor = sheet->ideal.floor_ns;
+        double more = ns - kernel_sheet_ns(sheet, 1.0, cached, &before);
+        ns = more > 0.0 ? floor + more : floor;
+        estimate = estimate == ESTIMATE_MODELLED ? estimate : ESTIMATE_INTERPOLATED;
+    }
+    return of_sheet(sheet, ns, BOUND_COMPUTE, estimate);
+}
+
 struct operator_time decode_attention_time(const struct device *device, const struct attention_shape *shape,
                                            double sequences, double context)
 {
@@ -28,10 +76,14 @@ struct operator_time decode_attention_time(const struct device *device, const st
         efficiency = grid_efficiency(grid, sequences * shape->kv_heads, length, 1.0);
     }
     bool compute_bound = shape->kind == ATTENTION_MLA && compute > memory;
+    if (shape->decode != NULL)
+        return decode_measured(shape->decode, sequences, shape->decode->borrowed ? length : context / sequences,
+                               compute_bound ? BOUND_COMPUTE : BOUND_BANDWIDTH);
     return (struct operator_time){
         .ns = (double)grid->launch_ns + (compute_bound ? compute : memory) / efficiency,
         .launch_ns = (double)grid->launch_ns,
         .bound = compute_bound ? BOUND_COMPUTE : BOUND_BANDWIDTH,
+        .estimate = ESTIMATE_MODELLED,
         .source = grid->source,
     };
 }
@@ -39,6 +91,8 @@ struct operator_time decode_attention_time(const struct device *device, const st
 struct operator_time prefill_attention_time(const struct device *device, const struct attention_shape *shape,
                                             double tokens, double pairs)
 {
+    if (shape->prefill != NULL)
+        return prefill_measured(shape->prefill, tokens, pairs);
     bool latent = shape->kind == ATTENTION_MLA;
     const struct prefill_fit *fit =
         latent ? device->tables->mla_prefill[shape->kv_fp8] : device->tables->prefill_attention[shape->kv_fp8];
@@ -51,6 +105,7 @@ struct operator_time prefill_attention_time(const struct device *device, const s
         .ns = (double)fit->launch_ns + work / device->flops_per_ns[FORMAT_BF16],
         .launch_ns = (double)fit->launch_ns,
         .bound = BOUND_COMPUTE,
+        .estimate = ESTIMATE_MODELLED,
         .source = fit->source,
     };
 }

@@ -1,6 +1,8 @@
 /* Collectives among the ranks of one instance. */
 #include "sim/cost/operators.h"
 
+#include "base/log2.h"
+
 /* The NIC and the NVLink that the DeepEP tables were measured on: ConnectX-7 at 400 Gbps, of which 46.8 GB/s arrive
  * (fitted in arXiv 2510.27656, table 2), and NVLink 4. */
 #define DEEPEP_NIC_BYTES_PER_NS 46.8
@@ -14,21 +16,34 @@
 #define NVLINK_HOP_NS 8000.0
 #define NVLINK_HOP_RATE 0.78
 
-struct operator_time all_reduce_time(const struct device *device, double ranks, double elements)
+struct operator_time all_reduce_time(const struct device *device, const struct kernel_sheet *measured,
+                                     const struct kernel_sheet *nccl, double ranks, double elements)
 {
     if (ranks <= 1.0)
-        return (struct operator_time){.bound = BOUND_COMMUNICATION, .source = "one rank"};
+        return (struct operator_time){
+            .bound = BOUND_COMMUNICATION, .estimate = ESTIMATE_MODELLED, .source = "one rank"};
     double local = ranks < (double)device->gpus_per_node ? ranks : (double)device->gpus_per_node;
     uint32_t size = local <= 2.0 ? 0 : local <= 4.0 ? 1 : 2;
     const struct latency_curve *curve = device->tables->all_reduce[size];
     double ns = latency_curve_ns(curve, elements);
     double nodes = ranks / local;
+    const char *source = curve->source;
+    enum estimate estimate = ESTIMATE_MODELLED;
+    if (measured != NULL) {
+        /* An engine's own kernels end somewhere; beyond it NCCL's take over. */
+        double log_last = measured->logs[measured->curves[0].first + measured->curves[0].count - 1];
+        const struct kernel_sheet *sheet = nccl != NULL && log2_of(elements) > log_last ? nccl : measured;
+        ns = kernel_sheet_ns(sheet, local, elements, &estimate);
+        source = sheet->source;
+    }
     if (nodes > 1.0) {
         /* Reduced inside each node, then a ring over the nodes in which every GPU carries its share. */
         double bytes = 2.0 * elements / local;
         ns += 2.0 * (nodes - 1.0) * (device->nic_base_ns + bytes / nodes / device->nic_bytes_per_ns);
     }
-    return (struct operator_time){.ns = ns, .bound = BOUND_COMMUNICATION, .source = curve->source};
+    if (nodes > 1.0)
+        estimate = ESTIMATE_MODELLED;
+    return (struct operator_time){.ns = ns, .bound = BOUND_COMMUNICATION, .estimate = estimate, .source = source};
 }
 
 struct operator_time all_to_all_time(const struct device *device, double ranks, double tokens, double hidden,
@@ -47,6 +62,7 @@ struct operator_time all_to_all_time(const struct device *device, double ranks, 
         .ns = floor + (measured - floor) * bytes * rate,
         .launch_ns = 0.0,
         .bound = BOUND_COMMUNICATION,
+        .estimate = ESTIMATE_MODELLED,
         .source = curve->source,
     };
 }
@@ -60,6 +76,7 @@ struct operator_time stage_hop_time(const struct device *device, double tokens, 
     return (struct operator_time){
         .ns = ns,
         .bound = BOUND_COMMUNICATION,
+        .estimate = ESTIMATE_MODELLED,
         .source = inside_node ? "NVLink of the scenario's hardware" : "NIC of the scenario's hardware",
     };
 }

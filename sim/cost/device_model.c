@@ -14,76 +14,10 @@
 
 #include "base/check.h"
 #include "host/deployment.h"
-#include "sim/cost/measured_steps.h"
-#include "sim/cost/operators.h"
-#include "sim/cost/token_curve.h"
+#include "sim/cost/device_model_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-enum driver {
-    DRIVER_TOKENS = 0,     /* new tokens of a group, decode and prefill */
-    DRIVER_SEQUENCES = 1,  /* sequences of a group: each gets logits once */
-    DRIVER_DECODE = 2,     /* decoding sequences of a group */
-    DRIVER_DECOMPRESS = 3, /* tokens of prefilling sequences, cached and new */
-    DRIVER_SHARED = 4,     /* tokens of all groups, where they share the routed experts */
-    DRIVERS = 5,
-};
-
-enum operator_kind {
-    OPERATOR_GEMM = 1,
-    OPERATOR_ELEMENTWISE = 2,
-    OPERATOR_EXPERTS = 3,
-    OPERATOR_ALL_REDUCE = 4,
-    OPERATOR_ALL_TO_ALL = 5,
-    OPERATOR_STAGE_HOP = 6,
-};
-
-struct operator
-{
-    const char *name;
-    enum operator_kind kind;
-    enum driver driver;
-    enum number_format format;
-    uint32_t count;       /* times in a step */
-    bool before_transfer; /* done when the layer's KV is complete and its attention output reduced */
-    double n;             /* columns of a product, bytes a token of a pass, ranks of a collective */
-    double k;             /* rows of a product, kernels of a pass, elements a token of a collective */
-};
-
-/* Sequences of the decode table: 8 knots an octave up to 2^15. Contexts: none, then powers of two from 64 to 64 Mi. */
-#define LINE_BITS 3
-#define LINE_OCTAVE_LAST 14
-#define LINE_ROWS KNOT_COUNT(LINE_BITS, LINE_OCTAVE_LAST)
-#define LINE_CONTEXT_LOG2 6
-#define LINE_COLUMNS 22
-
-#define SHARES (BOUND_OVERHEAD + 1) /* arrays indexed by enum step_bound */
-
-struct device_model {
-    bool is_measured; /* then `measured` stands for everything below it */
-    struct measured_steps measured;
-    struct device device;
-    struct engine engine;
-    struct attention_shape full;
-    struct attention_shape windowed;
-    struct moe_shape moe;
-    uint32_t layers; /* as counted in a step: ceil(layers / P) * P */
-    uint32_t layers_real;
-    uint32_t layers_full; /* of `layers`, those without a window */
-    uint32_t layers_windowed;
-    bool experts_shared; /* the routed experts are spread over the ranks of several groups */
-    double stages;
-    enum step_bound decode_attention_bound;
-    uint32_t operator_count;
-    uint32_t attention_place; /* the operator that the attention kernels precede */
-    struct operator operators[OPERATORS_MAX];
-
-    struct token_curve curves[DRIVERS];
-    struct token_curve before; /* of curves[DRIVER_TOKENS], the part before a layer's transfer may start */
-    struct token_curve bounds[DRIVERS][SHARES];
-    int64_t line_ns[LINE_ROWS][LINE_COLUMNS];
-};
 
 const char *device_gpu_names(void)
 {
@@ -159,7 +93,9 @@ static void add_attention_mla(struct device_model *model, const struct architect
     add_gemm(model, "decompression", DRIVER_DECOMPRESS, count, heads * (a->nope_dim + a->value_dim), a->latent_dim,
              a->weight_format);
     add_gemm(model, "absorbed query", DRIVER_DECODE, count, heads * a->nope_dim, a->latent_dim, FORMAT_BF16);
+    model->operators[model->operator_count - 1].absorbed = ABSORBED_QUERY;
     add_gemm(model, "absorbed output", DRIVER_DECODE, count, heads * a->value_dim, a->latent_dim, FORMAT_BF16);
+    model->operators[model->operator_count - 1].absorbed = ABSORBED_OUTPUT;
     model->attention_place = model->operator_count;
     add_gemm(model, "attention output projection", DRIVER_TOKENS, count, a->hidden, heads * a->value_dim,
              a->weight_format);
@@ -232,18 +168,18 @@ static void add_operators(struct device_model *model, const struct architecture 
     add_gemm(model, "LM head", DRIVER_SEQUENCES, p.pipeline, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
 }
 
-static struct operator_time operator_evaluate(const struct device_model *model, const struct operator* o, double tokens)
+struct operator_time operator_evaluate(const struct device_model *model, const struct operator* o, double tokens)
 {
     const struct device *device = &model->device;
     switch (o->kind) {
     case OPERATOR_GEMM:
-        return gemm_time(device, tokens, o->n, o->k, o->format);
+        return gemm_time(device, o->measured, tokens, o->n, o->k, o->format);
     case OPERATOR_ELEMENTWISE:
         return elementwise_time(device, tokens, o->n, o->k);
     case OPERATOR_EXPERTS:
         return moe_time(device, tokens, &model->moe);
     case OPERATOR_ALL_REDUCE:
-        return all_reduce_time(device, o->n, tokens * o->k);
+        return all_reduce_time(device, o->measured, o->nccl, o->n, tokens * o->k);
     case OPERATOR_ALL_TO_ALL:
         return all_to_all_time(device, o->n, tokens * o->k, model->moe.hidden, model->moe.active);
     case OPERATOR_STAGE_HOP:
@@ -254,18 +190,21 @@ static struct operator_time operator_evaluate(const struct device_model *model, 
 
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
-static int64_t round_ns(double ns)
-{
-    return (int64_t)(ns + 0.5);
-}
-
+/* Measurements are noisy, and a longer step must not get shorter for that. The largest time so far does not decrease,
+ * nor does the least time still to come; half of each stays in the middle of the noise. */
 static void curve_smooth(struct token_curve *curve)
 {
-    for (uint32_t i = 1; i < TOKEN_CURVE_KNOTS; i++)
-        curve->ns[i] = max_i64(curve->ns[i], curve->ns[i - 1]);
+    int64_t least[TOKEN_CURVE_KNOTS];
+    int64_t most = 0;
+    least[TOKEN_CURVE_KNOTS - 1] = curve->ns[TOKEN_CURVE_KNOTS - 1];
+    for (uint32_t i = TOKEN_CURVE_KNOTS - 1; i-- > 0;)
+        least[i] = min_i64(curve->ns[i], least[i + 1]);
+    for (uint32_t i = 0; i < TOKEN_CURVE_KNOTS; i++) {
+        most = max_i64(most, curve->ns[i]);
+        curve->ns[i] = (most + least[i]) / 2;
+    }
 }
 
-/* Measured efficiencies are noisy: a curve is made to never decrease by carrying the largest value so far. */
 static void curves_make(struct device_model *model)
 {
     for (uint32_t knot = 1; knot < TOKEN_CURVE_KNOTS; knot++) {
@@ -374,6 +313,7 @@ static void shapes_make(struct device_model *model, const struct architecture *a
         .shared_width = (double)a->shared_experts * ceil_div_u32(a->expert_intermediate, p.tensor),
         .groups = p.data,
         .format = a->expert_weight_format,
+        .tensor = (double)p.tensor * p.data / p.expert,
     };
     const struct device *device = &model->device;
     double latent = (double)a->latent_dim + a->rope_dim;
@@ -443,16 +383,25 @@ struct device_model *device_model_make(const struct architecture *architecture, 
     model->is_measured = measured_steps_find(hardware, architecture, parallelism, &model->measured);
     if (model->is_measured)
         return model;
-    if (!device_init(&model->device, hardware)) {
+    bool packed = kernel_shelf_size(kernel_shelf_open(hardware->kernel_folder, hardware->gpu)) > 0;
+    if (!packed && gpu_tables_find(hardware->gpu) == NULL) {
         refuse_device(architecture, parallelism, hardware, error, error_size);
         free(model);
         return NULL;
     }
+    device_init(&model->device, hardware);
     model->engine = engine != NULL && engine->kernels != 0 ? *engine : engine_neutral();
     shapes_make(model, architecture, parallelism);
     add_operators(model, architecture, parallelism);
+    struct user_error damaged = {.set = false};
+    if (!device_model_measure(model, architecture, hardware, &damaged)) {
+        snprintf(error, error_size, "%s", damaged.text);
+        device_model_free(model);
+        return NULL;
+    }
     curves_make(model);
     lines_make(model);
+    prefill_table_make(model);
     return model;
 }
 
@@ -473,16 +422,14 @@ bool device_model_serves(const struct device_model *model, enum node_role role, 
 
 void device_model_free(struct device_model *model)
 {
+    if (model == NULL)
+        return;
+    for (uint32_t i = 0; i < model->sheet_count; i++)
+        kernel_sheet_free(&model->sheets[i]);
     free(model);
 }
 
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */
-
-/* What the device waits for in a step of so many sequences of the largest group. */
-static int64_t host_ns(const struct device_model *model, uint64_t sequences)
-{
-    return model->engine.host_ns + model->engine.host_sequence_ns * (int64_t)sequences;
-}
 
 /* Every group runs the same graph: all are padded to the largest one's. */
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count)
@@ -550,31 +497,9 @@ void device_decode_line(const struct device_model *model, uint32_t decode_sequen
 /* ---- Any step ------------------------------------------------------------------------------------------------------
  */
 
-/* The counts that drive a step's operators, the largest over its groups, and the attention of the slowest group. */
-struct step_counts {
-    uint64_t driver[DRIVERS];
-    int64_t decode_attention_ns;
-    int64_t prefill_attention_ns; /* of the group whose attention is slowest */
-    bool prefill;
-};
-
-static int64_t prefill_attention_ns(const struct device_model *model, const struct step_group *group)
-{
-    if (group->prefill_tokens == 0)
-        return 0;
-    double tokens = (double)group->prefill_tokens / model->stages;
-    double pairs = (double)group->prefill_pairs / model->stages;
-    double ns = 0.0;
-    if (model->layers_full > 0)
-        ns += model->layers_full * prefill_attention_time(&model->device, &model->full, tokens, pairs).ns;
-    if (model->layers_windowed > 0)
-        ns += model->layers_windowed * prefill_attention_time(&model->device, &model->windowed, tokens, pairs).ns;
-    return round_ns(ns);
-}
-
-/* `decode` false: as if only the prompts were there. */
-static void step_count(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
-                       bool decode_too, struct step_counts *counts)
+/* The largest counts over the groups, and the attention of the slowest group. */
+void step_count(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
+                bool decode_too, struct step_counts *counts)
 {
     *counts = (struct step_counts){.prefill = false};
     int64_t slowest = -1;
@@ -592,7 +517,7 @@ static void step_count(const struct device_model *model, const struct step_group
         struct decode_line line;
         device_decode_line(model, decode, context, &line);
         int64_t decode_ns = decode_line_ns(&line, context);
-        int64_t prefill_ns = prefill_attention_ns(model, group);
+        int64_t prefill_ns = prefill_table_ns(model, group->prefill_tokens, group->prefill_pairs);
         counts->prefill = counts->prefill || group->prefill_tokens > 0;
         if (decode_ns + prefill_ns > slowest) {
             slowest = decode_ns + prefill_ns;
@@ -672,83 +597,4 @@ void device_step(const struct device_model *model, const struct step_group *grou
     int64_t before = token_curve_ns(&model->before, counts.driver[DRIVER_TOKENS]) + absorb + decompress + attention;
     time->first_layer_ns = host + min_i64(before / layers, time->layer_ns);
     time->bound = step_bound(model, &counts);
-}
-
-/* ---- What a step is made of, for people ------------------------------------------------------------------------ */
-
-static void share_add(struct operator_share *shares, uint32_t *count, const char *name, uint32_t times,
-                      struct operator_time time)
-{
-    if (times == 0)
-        return;
-    CHECK(*count < OPERATORS_MAX);
-    bool launch = time.launch_ns * 2.0 > time.ns;
-    shares[(*count)++] = (struct operator_share){
-        .name = name,
-        .source = time.source,
-        .ns = round_ns(time.ns * times),
-        .count = times,
-        .bound = launch ? BOUND_OVERHEAD : time.bound,
-    };
-}
-
-static void share_add_attention(const struct device_model *model, const struct step_group *group,
-                                struct operator_share *shares, uint32_t *count)
-{
-    const struct attention_shape *shapes[2] = {&model->full, &model->windowed};
-    const uint32_t layers[2] = {model->layers_full, model->layers_windowed};
-    double stages = model->stages;
-    for (uint32_t i = 0; i < 2; i++) {
-        if (group->decode_sequences > 0)
-            share_add(shares, count, i == 0 ? "decode attention" : "decode attention, windowed", layers[i],
-                      decode_attention_time(&model->device, shapes[i], group->decode_sequences / stages,
-                                            (double)(group->decode_context + group->decode_sequences) / stages));
-        if (group->prefill_tokens > 0)
-            share_add(shares, count, i == 0 ? "prefill attention" : "prefill attention, windowed", layers[i],
-                      prefill_attention_time(&model->device, shapes[i], (double)group->prefill_tokens / stages,
-                                             (double)group->prefill_pairs / stages));
-    }
-}
-
-uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
-                                struct operator_share *shares)
-{
-    if (model->is_measured) {
-        struct step_time time;
-        measured_step(&model->measured, groups, group_count, &time);
-        shares[0] = (struct operator_share){.name = "whole step",
-                                            .source = "measured by tandem calibrate",
-                                            .ns = time.total_ns,
-                                            .count = 1,
-                                            .bound = time.bound};
-        return 1;
-    }
-    struct step_counts counts;
-    step_count(model, groups, group_count, true, &counts);
-    uint32_t slowest = 0;
-    int64_t slowest_ns = -1;
-    for (uint32_t g = 0; g < group_count; g++) {
-        struct decode_line line;
-        device_decode_line(model, groups[g].decode_sequences, groups[g].decode_context, &line);
-        int64_t ns = decode_line_ns(&line, groups[g].decode_context) + prefill_attention_ns(model, &groups[g]);
-        if (ns > slowest_ns) {
-            slowest = g;
-            slowest_ns = ns;
-        }
-    }
-    uint32_t count = 0;
-    share_add(shares, &count, "host", 1,
-              (struct operator_time){.ns = (double)host_ns(model, counts.driver[DRIVER_SEQUENCES]),
-                                     .bound = BOUND_OVERHEAD,
-                                     .source = "the engine"});
-    for (uint32_t i = 0; i < model->operator_count; i++) {
-        const struct operator* o = & model->operators[i];
-        if (group_count > 0 && i == model->attention_place)
-            share_add_attention(model, &groups[slowest], shares, &count);
-        if (counts.driver[o->driver] == 0)
-            continue;
-        share_add(shares, &count, o->name, o->count,
-                  operator_evaluate(model, o, (double)counts.driver[o->driver] / model->stages));
-    }
-    return count;
 }

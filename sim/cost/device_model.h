@@ -21,6 +21,7 @@
 #include "model/kv_geometry.h"
 #include "node.h"
 #include "runtime.h"
+#include "sim/cost/estimate.h"
 
 #include <stddef.h>
 
@@ -79,7 +80,8 @@ static inline int64_t decode_line_ns(const struct decode_line *line, uint64_t co
  * at most in long contexts. */
 struct operator_share {
     const char *name;   /* "experts" */
-    const char *source; /* the measured table, or the formula */
+    const char *source; /* the measured table, or the formula; lives as long as the model */
+    enum estimate estimate;
     int64_t ns;
     uint32_t count; /* times it runs in the step */
     enum step_bound bound;
@@ -91,7 +93,7 @@ struct operator_share {
 uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                                 struct operator_share *shares);
 
-/* Names of the GPUs with measured efficiencies: "A100, B200, H100, H200". */
+/* Names of the GPUs whose kernels are shipped: "A100, B200, GB200, H100, H200". */
 const char *device_gpu_names(void);
 
 #endif

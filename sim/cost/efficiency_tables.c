@@ -72,9 +72,17 @@ const struct gpu_tables *gpu_tables_find(const char *gpu)
     return NULL;
 }
 
+const struct gpu_tables *gpu_tables_nearest(const char *gpu)
+{
+    const struct gpu_tables *own = gpu_tables_find(gpu);
+    if (own != NULL)
+        return own;
+    return strstr(gpu, "B200") != NULL ? &gpu_b200 : &gpu_h100;
+}
+
 const char *gpu_tables_names(void)
 {
-    return "A100, B200, H100, H200";
+    return "A100, B200, GB200, H100, H200";
 }
 
 /* Latency under power-law routing over that under balanced routing, 16,384 tokens, at 1, 2, 4, ... 256 ranks: rounded

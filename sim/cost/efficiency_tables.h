@@ -12,11 +12,11 @@
 
 #include <stddef.h>
 
-#define FORMATS (FORMAT_INT4 + 1)/* arrays indexed by enum number_format */
-#define KV_FORMATS 2             /* bf16, fp8 */
-#define ALL_REDUCE_SIZES 23      /* 2^7 ... 2^29 elements of bf16 */
-#define DEEPEP_SIZES 9           /* 1, 4, 16, ... 2^16 tokens a rank */
-#define DEEPEP_SCALES 4          /* 1, 2, 4 and 8 nodes of 8 GPUs */
+#define FORMATS (FORMAT_INT4 + 1) /* arrays indexed by enum number_format */
+#define KV_FORMATS 2              /* bf16, fp8 */
+#define ALL_REDUCE_SIZES 23       /* 2^7 ... 2^29 elements of bf16 */
+#define DEEPEP_SIZES 9            /* 1, 4, 16, ... 2^16 tokens a rank */
+#define DEEPEP_SCALES 4           /* 1, 2, 4 and 8 nodes of 8 GPUs */
 
 /* Prefill attention: launch + (pairs * pair + tokens * token) * operations per pair / bf16 rate. The second term is
  * what short sequences waste; both grow with the work, so a longer step never gets shorter. */
@@ -61,7 +61,10 @@ extern const struct latency_curve deepep_hopper_1, deepep_hopper_2, deepep_hoppe
 /* NULL when nothing was measured on a GPU of that name. */
 const struct gpu_tables *gpu_tables_find(const char *gpu);
 
-/* "A100, B200, H100, H200": for messages. */
+/* Those of the GPU, or of the one whose design is nearest: B200 for GB200, H100 for a GPU that nothing is known of. */
+const struct gpu_tables *gpu_tables_nearest(const char *gpu);
+
+/* "A100, B200, GB200, H100, H200": for messages. */
 const char *gpu_tables_names(void);
 
 /* Largest part of the mean number of tokens that the busiest of `ranks` expert-parallel ranks receives, from measured

@@ -12,11 +12,9 @@
 #define FP4_BYTES 0.5625
 #define INT4_BYTES 0.5625
 
-bool device_init(struct device *device, const struct hardware *hardware)
+void device_init(struct device *device, const struct hardware *hardware)
 {
-    const struct gpu_tables *tables = gpu_tables_find(hardware->gpu);
-    if (tables == NULL)
-        return false;
+    const struct gpu_tables *tables = gpu_tables_nearest(hardware->gpu);
     *device = (struct device){
         .tables = tables,
         .bytes_per_ns = (double)hardware->memory_bytes_per_s * 1e-9,
@@ -45,20 +43,28 @@ bool device_init(struct device *device, const struct hardware *hardware)
         device->gemm[f] = own ? tables->gemm[f] : tables->gemm[FORMAT_BF16];
         device->moe[f] = tables->moe[f] != NULL ? tables->moe[f] : tables->moe[FORMAT_BF16];
     }
-    return true;
 }
 
-struct operator_time gemm_time(const struct device *device, double m, double n, double k, enum number_format format)
+struct operator_time gemm_time(const struct device *device, const struct kernel_sheet *measured, double m, double n,
+                               double k, enum number_format format)
 {
     const struct efficiency_grid *grid = device->gemm[format];
     double compute = 2.0 * m * n * k / device->flops_per_ns[format];
     double bytes = n * k * device->weight_bytes[format] + m * k * device->activation_bytes[format] + m * n * 2.0;
     double memory = bytes / device->bytes_per_ns;
     double ideal = compute > memory ? compute : memory;
+    if (measured != NULL) {
+        struct operator_time time = {.bound = compute > memory ? BOUND_COMPUTE : BOUND_BANDWIDTH,
+                                     .source = measured->source};
+        time.ns = kernel_sheet_ns(measured, k, m, &time.estimate);
+        time.launch_ns = time.ns < measured->ideal.floor_ns ? time.ns : measured->ideal.floor_ns;
+        return time;
+    }
     return (struct operator_time){
         .ns = (double)grid->launch_ns + ideal / grid_efficiency(grid, m, n, k),
         .launch_ns = (double)grid->launch_ns,
         .bound = compute > memory ? BOUND_COMPUTE : BOUND_BANDWIDTH,
+        .estimate = ESTIMATE_MODELLED,
         .source = grid->source,
     };
 }
@@ -71,6 +77,7 @@ struct operator_time elementwise_time(const struct device *device, double tokens
         .ns = launch + tokens * bytes_per_token / (device->bytes_per_ns * ELEMENTWISE_BANDWIDTH),
         .launch_ns = launch,
         .bound = BOUND_BANDWIDTH,
+        .estimate = ESTIMATE_MODELLED,
         .source = "0.8 of the memory bandwidth and 2 us a kernel",
     };
 }

@@ -2,6 +2,8 @@
  * tokens are computed by the busiest of the expert-parallel ranks. */
 #include "sim/cost/operators.h"
 
+#include "base/log2.h"
+
 /* base^exponent for a real base and a real exponent >= 0: repeated squaring for the whole part, linear between. */
 static double power(double base, double exponent)
 {
@@ -19,8 +21,25 @@ double distinct_experts(double experts, double active, double tokens)
     return experts * (1.0 - power(1.0 - active / experts, tokens));
 }
 
+static struct operator_time experts_measured(const struct moe_shape *shape, double tokens)
+{
+    const struct kernel_ideal *ideal = &shape->measured->ideal;
+    double touched = distinct_experts(shape->experts, shape->active, tokens) / shape->expert_ranks;
+    double rows = tokens * shape->active / shape->expert_ranks;
+    struct operator_time time = {.source = shape->measured->source};
+    /* launch_ns stays 0: the floor of a table of experts is the reading of a few, which is work. */
+    double ratio = kernel_sheet_ratio(shape->measured, shape->expert_ranks, tokens, &time.estimate);
+    time.ns = exp2_of(ratio) * kernel_experts_ns(ideal, shape->tensor, shape->expert_ranks, tokens, shape->shared_width,
+                                                 tokens / shape->groups);
+    bool compute = 2.0 * rows / ideal->flops > touched * ideal->weight_bytes / ideal->memory_bytes;
+    time.bound = compute ? BOUND_COMPUTE : BOUND_BANDWIDTH;
+    return time;
+}
+
 struct operator_time moe_time(const struct device *device, double tokens, const struct moe_shape *shape)
 {
+    if (shape->measured != NULL)
+        return experts_measured(shape, tokens);
     enum number_format format = shape->format;
     const struct efficiency_grid *grid = device->moe[format];
     double experts_local = shape->experts / shape->expert_ranks;
@@ -37,6 +56,7 @@ struct operator_time moe_time(const struct device *device, double tokens, const 
         .ns = (double)grid->launch_ns + ideal / efficiency,
         .launch_ns = (double)grid->launch_ns,
         .bound = compute > memory ? BOUND_COMPUTE : BOUND_BANDWIDTH,
+        .estimate = ESTIMATE_MODELLED,
         .source = grid->source,
     };
 }

@@ -9,6 +9,7 @@
 #include "host/hardware.h"
 #include "sim/cost/device_model.h"
 #include "sim/cost/efficiency_tables.h"
+#include "sim/cost/kernel_lattice.h"
 
 /* What one GPU can do, in units of nanoseconds; formats without units of their own are resolved here. */
 struct device {
@@ -29,14 +30,17 @@ struct operator_time {
     double ns;             /* launch included */
     double launch_ns;      /* the part that does not depend on the shape */
     enum step_bound bound; /* of the rest */
+    enum estimate estimate;
     const char *source;
 };
 
-/* False when nothing was measured on the GPU. */
-bool device_init(struct device *device, const struct hardware *hardware);
+/* Distilled efficiencies are those of the GPU, or of the one whose design is nearest. */
+void device_init(struct device *device, const struct hardware *hardware);
 
-/* (m x k) times (k x n), weights of `format`; one rank's share of n or k. */
-struct operator_time gemm_time(const struct device *device, double m, double n, double k, enum number_format format);
+/* (m x k) times (k x n), weights of `format`; one rank's share of n or k. By a table of measured products where there
+ * is one for this n and k, else by the distilled efficiencies. */
+struct operator_time gemm_time(const struct device *device, const struct kernel_sheet *measured, double m, double n,
+                               double k, enum number_format format);
 
 /* Elementwise passes over `tokens` rows: `kernels` launches moving `bytes_per_token` in all. */
 struct operator_time elementwise_time(const struct device *device, double tokens, double bytes_per_token,
@@ -53,6 +57,8 @@ struct moe_shape {
     double shared_width; /* of one rank; 0: no shared experts */
     double groups;       /* attention groups whose tokens the routed experts see; a shared one sees its own group's */
     enum number_format format;
+    double tensor;                       /* ranks that share an expert */
+    const struct kernel_sheet *measured; /* NULL: by the distilled efficiencies */
 };
 struct operator_time moe_time(const struct device *device, double tokens, const struct moe_shape *shape);
 
@@ -73,16 +79,22 @@ struct attention_shape {
     double value_dim;
     uint32_t kv_fp8; /* 1: the cache is fp8 */
     double window;
+    const struct kernel_sheet *decode; /* measured; NULL: by the distilled efficiencies */
+    const struct kernel_sheet *prefill;
 };
 struct operator_time decode_attention_time(const struct device *device, const struct attention_shape *shape,
                                            double sequences, double context);
 
-/* One layer's attention of `tokens` new tokens with `pairs` query-key pairs. Grows with both. */
+/* One layer's attention of `tokens` new tokens with `pairs` query-key pairs. These stand for one chunk after cached
+ * tokens, where they have that many pairs, and else for as many prompts of one length as give them. A chunk c after p
+ * cached tokens takes what a prompt of p + c takes beyond one of p, and a launch. */
 struct operator_time prefill_attention_time(const struct device *device, const struct attention_shape *shape,
                                             double tokens, double pairs);
 
-/* All-reduce of `elements` of bf16 among `ranks` consecutive GPUs. */
-struct operator_time all_reduce_time(const struct device *device, double ranks, double elements);
+/* All-reduce of `elements` of bf16 among `ranks` consecutive GPUs; `measured` and `nccl` are tables of those inside a
+ * node, or NULL. */
+struct operator_time all_reduce_time(const struct device *device, const struct kernel_sheet *measured,
+                                     const struct kernel_sheet *nccl, double ranks, double elements);
 
 /* Dispatch and combine of `tokens` tokens of one rank to `active` experts each, among `ranks` GPUs. */
 struct operator_time all_to_all_time(const struct device *device, double ranks, double tokens, double hidden,

@@ -1,6 +1,6 @@
-/* tandem-gpu-check [PART...]: checks the CUDA device on a GPU and prints a table. Parts: pair, agreement, watcher,
- * staging, calibration; none: all of them. Exit status 0 when all checks pass or there is no GPU, 1 when one fails, 2
- * for a wrong argument.
+/* tandem-gpu-check [PART...]: checks the CUDA device on a GPU and prints a table. Parts: pair, peers, agreement,
+ * watcher, staging, calibration; none: all of them. Exit status 0 when all checks pass or there is no GPU, 1 when one
+ * fails, 2 for a wrong argument.
  */
 #include "gpu/gpu_check.h"
 
@@ -35,8 +35,8 @@ static const struct {
     void (*run)(void);
 } parts[] = {
     {"pair", check_pair}, /* first: it forks, and a process that has touched the GPU must not */
-    {"agreement", check_agreement}, {"watcher", check_watcher},
-    {"staging", check_staging},     {"calibration", check_calibration},
+    {"peers", check_peers},     {"agreement", check_agreement},     {"watcher", check_watcher},
+    {"staging", check_staging}, {"calibration", check_calibration},
 };
 #define PARTS (sizeof parts / sizeof *parts)
 

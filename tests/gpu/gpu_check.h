@@ -59,7 +59,8 @@ double now_ms(void);
 
 void check_agreement(void);
 void check_watcher(void);
-void check_pair(void); /* forks: before anything has touched the GPU */
+void check_pair(void);  /* forks: before anything has touched the GPU */
+void check_peers(void); /* forks too */
 void check_staging(void);
 void check_calibration(void);
 

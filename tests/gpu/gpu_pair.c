@@ -5,6 +5,7 @@
  */
 #include "gpu/gpu_check.h"
 #include "real/device/cuda/cuda_memory.h"
+#include "real/process/descriptors.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>
@@ -29,42 +30,6 @@ struct answer {
     bool digests_match;
     uint32_t tokens[OUTPUT];
 };
-
-static bool send_descriptor(int socket, int descriptor)
-{
-    char byte = 'k';
-    struct iovec part = {.iov_base = &byte, .iov_len = 1};
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr aligned;
-    } control;
-    memset(&control, 0, sizeof control);
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    return sendmsg(socket, &message, 0) == 1;
-}
-
-static int receive_descriptor(int socket)
-{
-    char byte;
-    struct iovec part = {.iov_base = &byte, .iov_len = 1};
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr aligned;
-    } control;
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    if (recvmsg(socket, &message, 0) != 1 || CMSG_FIRSTHDR(&message) == NULL)
-        return -1;
-    int descriptor;
-    memcpy(&descriptor, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof descriptor);
-    return descriptor;
-}
 
 static bool make(struct run *run, uint32_t model)
 {
@@ -113,8 +78,8 @@ static int prefiller(int socket, uint32_t model)
         for (uint32_t plane = 0; plane < g->planes; plane++)
             for (uint32_t i = 0; i < prompt_pages(); i++)
                 handoff.digests[handoff.digest_count++] = run.ops->page_digest(run.device, layer, plane, run.pages[i]);
-    int descriptor = cuda_device_export(run.device, error, sizeof error);
-    if (descriptor < 0 || !send_descriptor(socket, descriptor) ||
+    int descriptor = run.ops->share(run.device, DEVICE_SHARE_KV, error, sizeof error);
+    if (descriptor < 0 || !descriptor_send(socket, 0, descriptor) ||
         send(socket, &handoff, sizeof handoff, 0) != (ssize_t)sizeof handoff)
         return 1;
     char done;
@@ -148,9 +113,10 @@ static int decoder(int socket, int result, uint32_t model)
     struct cuda_memory memory;
     struct answer answer = {.digests_match = true};
     char error[200] = "";
-    int descriptor = receive_descriptor(socket);
-    if (descriptor < 0 || recv(socket, &handoff, sizeof handoff, MSG_WAITALL) != (ssize_t)sizeof handoff ||
-        !make(&run, model))
+    uint32_t number;
+    int descriptor;
+    if (!descriptor_receive(socket, &number, &descriptor) || descriptor < 0 ||
+        recv(socket, &handoff, sizeof handoff, MSG_WAITALL) != (ssize_t)sizeof handoff || !make(&run, model))
         return 1;
     if (!cuda_driver_load(&driver, error, sizeof error) ||
         !cuda_memory_import(&memory, &driver, 0, descriptor, kv_memory_bytes(&run.config.memory, 0), error,

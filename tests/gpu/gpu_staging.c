@@ -12,8 +12,8 @@
 #define ROUNDS 8
 
 /* Moves the region once; piece i of the region to place i * 7 mod n of the buffer, so that a mistaken order shows. */
-static bool move_region(struct cuda_staging *staging, enum cuda_staging_direction direction, uint64_t piece,
-                        struct cuda_staging_piece *pieces)
+static bool move_region(struct cuda_staging *staging, enum device_reach_direction direction, uint64_t piece,
+                        struct device_reach_piece *pieces)
 {
     uint64_t all = REGION / piece;
     uint64_t each = BATCH_BYTES / piece;
@@ -21,7 +21,7 @@ static bool move_region(struct cuda_staging *staging, enum cuda_staging_directio
     char error[200];
     for (uint64_t first = 0; first < all; first += each) {
         for (uint64_t i = 0; i < each; i++)
-            pieces[i] = (struct cuda_staging_piece){
+            pieces[i] = (struct device_reach_piece){
                 .device_offset = (first + i) * piece, .host_offset = (first + i) * 7 % all * piece, .bytes = piece};
         while (!cuda_staging_submit(staging, direction, pieces, (uint32_t)each))
             if (cuda_staging_done(staging) == UINT64_MAX || !cuda_staging_healthy(staging, error, sizeof error))
@@ -35,17 +35,17 @@ static bool move_region(struct cuda_staging *staging, enum cuda_staging_directio
 
 /* There and back: the region must be what it was. */
 static bool there_and_back(struct cuda_staging *staging, uint8_t *device, const uint8_t *original, uint8_t *copy,
-                           uint64_t piece, struct cuda_staging_piece *pieces)
+                           uint64_t piece, struct device_reach_piece *pieces)
 {
     return cudaMemcpy(device, original, REGION, cudaMemcpyHostToDevice) == cudaSuccess &&
-           move_region(staging, CUDA_STAGING_TO_HOST, piece, pieces) && cudaMemset(device, 0, REGION) == cudaSuccess &&
-           cudaDeviceSynchronize() == cudaSuccess && move_region(staging, CUDA_STAGING_TO_DEVICE, piece, pieces) &&
+           move_region(staging, DEVICE_REACH_TO_HOST, piece, pieces) && cudaMemset(device, 0, REGION) == cudaSuccess &&
+           cudaDeviceSynchronize() == cudaSuccess && move_region(staging, DEVICE_REACH_TO_DEVICE, piece, pieces) &&
            cudaMemcpy(copy, device, REGION, cudaMemcpyDeviceToHost) == cudaSuccess &&
            memcmp(copy, original, REGION) == 0;
 }
 
-static double speed(struct cuda_staging *staging, enum cuda_staging_direction direction, uint64_t piece,
-                    struct cuda_staging_piece *pieces)
+static double speed(struct cuda_staging *staging, enum device_reach_direction direction, uint64_t piece,
+                    struct device_reach_piece *pieces)
 {
     double start = now_ms();
     for (int i = 0; i < ROUNDS; i++)
@@ -58,7 +58,7 @@ static void check_piece(uint8_t *device, const uint8_t *original, uint8_t *copy,
 {
     char error[200] = "no memory";
     uint32_t each = (uint32_t)(BATCH_BYTES / piece);
-    struct cuda_staging_piece *pieces = malloc(each * sizeof *pieces);
+    struct device_reach_piece *pieces = malloc(each * sizeof *pieces);
     struct cuda_staging *staging =
         pieces == NULL ? NULL : cuda_staging_make(0, device, REGION, batches, each, error, sizeof error);
     if (staging == NULL) {
@@ -67,8 +67,8 @@ static void check_piece(uint8_t *device, const uint8_t *original, uint8_t *copy,
         return;
     }
     bool equal = there_and_back(staging, device, original, copy, piece, pieces);
-    double out = speed(staging, CUDA_STAGING_TO_HOST, piece, pieces);
-    double in = speed(staging, CUDA_STAGING_TO_DEVICE, piece, pieces);
+    double out = speed(staging, DEVICE_REACH_TO_HOST, piece, pieces);
+    double in = speed(staging, DEVICE_REACH_TO_DEVICE, piece, pieces);
     report(equal && out > 0 && in > 0, "staging", "%3u KiB pieces, %u batches under way: %.1f GB/s out, %.1f GB/s in",
            (uint32_t)(piece >> 10), batches, out, in);
     cuda_staging_free(staging);

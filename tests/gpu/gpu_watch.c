@@ -102,14 +102,16 @@ static void judge(struct watch *watch, const uint64_t *stamps)
     }
     qsort(delays, count, sizeof *delays, compare);
     bool whole = count > 0 && watch->seen_ns[LAST - 1] != 0 && !watch->backwards;
+    uint32_t half = count / 2;
+    uint64_t p99 = (uint64_t)count * 99 / 100;
+    uint64_t p999 = (uint64_t)count * 999 / 1000;
     if (whole)
         report(count > LAST / 2, "watcher",
                "%u ticks in graphs: %.1f / %.1f / %.1f / %.1f us at p50 / p99 / p99.9 / max beyond the shortest; %llu "
                "coalesced",
-               (uint32_t)LAST, (double)(delays[count / 2] - shortest) * 1e-3,
-               (double)(delays[(uint64_t)count * 99 / 100] - shortest) * 1e-3,
-               (double)(delays[(uint64_t)count * 999 / 1000] - shortest) * 1e-3,
-               (double)(delays[count - 1] - shortest) * 1e-3, (unsigned long long)watch->coalesced);
+               (uint32_t)LAST, (double)(delays[half] - shortest) * 1e-3, (double)(delays[p99] - shortest) * 1e-3,
+               (double)(delays[p999] - shortest) * 1e-3, (double)(delays[count - 1] - shortest) * 1e-3,
+               (unsigned long long)watch->coalesced);
     else
         report(false, "watcher", "%u of %u ticks seen%s", count, (uint32_t)LAST, watch->backwards ? ", backwards" : "");
     free(delays);

@@ -3,6 +3,7 @@
  */
 #define _GNU_SOURCE
 #include "real/device/collective.h"
+#include "real/device/kernels/kernel.h"
 
 #include "base/arith.h"
 
@@ -61,7 +62,7 @@ static uint32_t check_reduce(struct collective *c, const struct citizen *me, uin
         return 1;
     for (size_t i = 0; i < n; i++) {
         float expected = expected_sum(first, count, round, i);
-        wrong += memcmp(&expected, &values[i], sizeof expected) != 0;
+        wrong += kernel_float_bits(expected) != kernel_float_bits(values[i]);
     }
     return wrong;
 }

@@ -189,7 +189,7 @@ static void mlp(enum seeded_kind gate_kind, uint32_t layer, uint32_t expert, uin
 /* Experts in the order of their scores; softmax over the chosen. */
 static void mixture(uint32_t layer, const double *x, double *y)
 {
-    double scores[WIDTH_MAX];
+    double scores[WIDTH_MAX] = {0};
     double sum = 0;
     multiply(SEEDED_ROUTER, layer, 0, 0, model->experts, x, model->hidden, MODEL_GAIN, scores);
     bool chosen[WIDTH_MAX] = {false};
@@ -198,6 +198,8 @@ static void mixture(uint32_t layer, const double *x, double *y)
         for (uint32_t e = 0; e < model->experts; e++)
             if (!chosen[e] && (best == UINT32_MAX || scores[e] > scores[best]))
                 best = e;
+        if (best == UINT32_MAX) /* never: there are more experts than are active */
+            break;
         chosen[best] = true;
         sum += exp(scores[best]);
     }

@@ -17,7 +17,7 @@
 
 #define PATIENCE_NS (20 * NS_PER_S)
 #define IMMEDIATE 0x00300007u
-#define PAGES_MAX 240u
+#define PAGES_MAX 100u
 
 static struct fabric_side source;
 static struct fabric_side destination;
@@ -84,8 +84,8 @@ static void give_devices(struct fabric_side *side, uint32_t place, bool direct)
     for (uint32_t r = 0; r < side->rank_count; r++) {
         struct fake_device *device = &devices[place][r];
         fake_device_make(device, side->ranks[r].memory, side->ranks[r].bytes, direct, 2 + r);
-        regions[place][r] =
-            (struct fabric_rank){.memory = device->reach.address, .bytes = side->ranks[r].bytes, .reach = &device->reach};
+        regions[place][r] = (struct fabric_rank){
+            .memory = device->reach.address, .bytes = side->ranks[r].bytes, .reach = &device->reach};
     }
     side->config.ranks = regions[place];
 }
@@ -161,10 +161,8 @@ static unsigned char *tail_of(struct fabric_side *side, uint32_t group, uint32_t
 static void land(uint32_t group, uint32_t page_count)
 {
     fabric_land(destination.fabric, IMMEDIATE, heard.count,
-                &(struct fabric_landing){.group = (uint16_t)group,
-                                         .page_count = page_count,
-                                         .pages = pages[1],
-                                         .tail_slot = 2});
+                &(struct fabric_landing){
+                    .group = (uint16_t)group, .page_count = page_count, .pages = pages[1], .tail_slot = 2});
 }
 
 /* Whole pages on both sides, since landing moves whole pages. */
@@ -249,7 +247,7 @@ static void layers_wait_for_their_tick(void **state)
     fabric_write(source.fabric, &write, 100);
     for (uint32_t ticks = 0; ticks < 4; ticks++) {
         atomic_store(&source.counters[0], 100 + ticks);
-        poll_times(2000);
+        poll_times(300);
         assert_int_equal(fabric_counters(source.fabric).writes_posted, ticks * layer);
     }
     assert_int_equal(heard.reached, 0);
@@ -277,7 +275,7 @@ static void peers_go(void **state)
     devices[0][0].patience = 0;
     poll_until(&heard.done, 1);
     assert_int_equal(heard.status, WRITE_FAILED);
-    poll_times(1000);
+    poll_times(200);
     assert_int_equal(fabric_counters(destination.fabric).immediates, 0);
     write.ticket = 6;
     fabric_write(source.fabric, &write, UINT64_MAX);

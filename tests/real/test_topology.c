@@ -237,6 +237,21 @@ static void clocks_are_known_within_the_error(void **state)
     assert_int_equal(clock_estimate_error_ns(&estimate, &after), 65);
 }
 
+static void devices_are_named_by_their_bus(void **state)
+{
+    (void)state;
+    static const char *const nonsense[] = {
+        "", "0000:1b:00", "0000:1b:00.0.0", "0000:1b:zz.0", "10000:1b:00.0", "0000:1bb:00.0"};
+    struct place place = place_of_device("0001:1B:0a.2");
+    assert_int_equal(place.kind, PLACE_PCI);
+    assert_int_equal(place.domain, 1);
+    assert_int_equal(place.bus, 0x1b);
+    assert_int_equal(place.device, 0x0a);
+    assert_int_equal(place.function, 2);
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++)
+        assert_int_equal(place_of_device(nonsense[i]).kind, PLACE_UNKNOWN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +260,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ranks_with_the_same_nics_share_them_out, setup_machine, teardown_machine),
         cmocka_unit_test_setup_teardown(nics_without_a_place_are_for_those_who_have_no_nearer, setup_machine,
                                         teardown_machine),
+        cmocka_unit_test(devices_are_named_by_their_bus),
         cmocka_unit_test(a_machine_that_tells_nothing_is_shared_by_number),
         cmocka_unit_test(a_network_names_the_address_in_it),
         cmocka_unit_test(clocks_are_known_within_the_error),

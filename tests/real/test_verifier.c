@@ -25,6 +25,7 @@ static unsigned char *destination;
 static struct verifier *sender;
 static struct verifier *receiver;
 static uint64_t completed;
+static struct fabric_rank regions[2];
 
 static void send(void *self, uint32_t node, const void *body, size_t length)
 {
@@ -41,10 +42,12 @@ static void complete(void *self, uint32_t immediate, uint64_t count)
     completed += count;
 }
 
-static struct verifier *make(void *bytes)
+/* `region` outlives the verifier. */
+static struct verifier *make(struct fabric_rank *region, void *bytes)
 {
-    return verifier_make(&(struct verifier_config){
-        .memory = memory, .ranks = 1, .memories = (void *const[]){bytes}, .send = send, .complete = complete});
+    *region = (struct fabric_rank){.memory = bytes, .bytes = kv_memory_bytes(&memory, 0)};
+    return verifier_make(
+        &(struct verifier_config){.memory = memory, .ranks = 1, .regions = region, .send = send, .complete = complete});
 }
 
 static int set_up(void **state)
@@ -71,8 +74,8 @@ static int set_up(void **state)
     assert_non_null(destination);
     for (size_t i = 0; i < bytes; i++)
         source[i] = destination[i] = (unsigned char)(i * 31 + i / 251);
-    sender = make(source);
-    receiver = make(destination);
+    sender = make(&regions[0], source);
+    receiver = make(&regions[1], destination);
     completed = 0;
     return 0;
 }

@@ -322,7 +322,7 @@ void device_reference_of(const struct architecture *architecture, uint64_t weigh
                                  .page_count = config.pages,
                                  .pages = pages,
                                  .token_seed = prompt->seed};
-    struct device_token token;
+    struct device_token token = {0};
     if (prompt->tokens > 1) {
         device_instance_change(instance, &change, 1);
         device_instance_given(instance, 0, 0, whole, prompt->tokens);

@@ -105,8 +105,8 @@ void fake_device_make(struct fake_device *fake, void *memory, uint64_t bytes, bo
         fake->decoy = calloc(1, bytes);
         CHECK(fake->decoy != NULL);
     }
-    fake->reach = (struct device_reach){
-        .ops = &ops, .address = direct ? memory : (void *)fake->decoy, .kind = DEVICE_REACH_HOST};
+    fake->reach =
+        (struct device_reach){.ops = &ops, .address = direct ? memory : (void *)fake->decoy, .kind = DEVICE_REACH_HOST};
 }
 
 void fake_device_free(struct fake_device *fake)

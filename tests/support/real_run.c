@@ -510,6 +510,100 @@ uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario,
     return read;
 }
 
+/* How far the logit of the last of `count` tokens is below the greatest, on the host device after the others. */
+static float behind(const struct real_world *world, const struct produced *produced, uint32_t count)
+{
+    struct architecture a = world->scenario->model;
+    size_t floats = (size_t)a.hidden + a.vocab;
+    uint32_t prompt = produced->spec.prompt_tokens;
+    uint32_t page_count = (prompt + count) / 16 + 1;
+    uint32_t *pages = calloc(page_count, sizeof *pages);
+    float *tail = calloc(floats, sizeof *tail);
+    CHECK(pages != NULL && tail != NULL);
+    for (uint32_t i = 0; i < page_count; i++)
+        pages[i] = i;
+    a.tail_bytes = (uint32_t)(floats * sizeof *tail);
+    a.tail_writes = 1;
+    struct device_instance *host = device_instance_make(&(struct device_instance_config){
+        .architecture = &a,
+        .parallelism = {.tensor = 1, .data = 1, .expert = 1, .pipeline = 1},
+        .page_tokens = 16,
+        .layout = LAYOUT_HND,
+        .pages = page_count,
+        .sequences_max = 1,
+        .tokens_max = page_count * 16,
+        .weight_seed = world->seed,
+    });
+    struct step_change change = {.kind = STEP_CHUNK,
+                                 .tokens = prompt,
+                                 .page_count = page_count,
+                                 .pages = pages,
+                                 .token_seed = produced->spec.token_seed};
+    struct device_token token;
+    device_instance_step(host, &change, 1, false, &token);
+    if (count > 1) {
+        device_instance_given(host, 0, prompt, produced->tokens, count - 1);
+        change.start = prompt;
+        change.tokens = count - 1;
+        change.page_count = 0;
+        device_instance_step(host, &change, 1, false, &token);
+    }
+    device_instance_tail_store(host, 0, 0);
+    memcpy(tail, device_instance_kv(host, 0) + kv_memory_tail_offset(device_instance_memory(host), 0, 0),
+           floats * sizeof *tail);
+    device_instance_free(host);
+    float greatest = tail[a.hidden];
+    for (uint32_t v = 1; v < a.vocab; v++)
+        greatest = tail[a.hidden + v] > greatest ? tail[a.hidden + v] : greatest;
+    float distance = greatest - tail[a.hidden + produced->tokens[count - 1]];
+    free(pages);
+    free(tail);
+    return distance;
+}
+
+uint32_t real_run_check_tokens_near(const struct real_run *run, const char *scenario, const char *const *options,
+                                    float tolerance, uint32_t *exact)
+{
+    struct scenario_override sets[OPTIONS_MAX];
+    char texts[OPTIONS_MAX][256];
+    struct user_error error = {.set = false};
+    struct real_world world;
+    char path[512];
+    uint32_t count;
+    snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, scenario);
+    assert_true(real_world_load(&world, path, sets, sets_of(options, sets, texts), -1, &error));
+    struct produced *requests = expected_requests(&world, &count);
+    uint32_t read = read_tokens(run, requests, count);
+    *exact = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t k = 1; k <= requests[i].count; k++) {
+            float distance = behind(&world, &requests[i], k);
+            if (!(distance <= tolerance))
+                fail_msg("request %u (prompt %u): token %u is %u, whose logit is %f below the host's greatest", i,
+                         requests[i].spec.prompt_tokens, k - 1, requests[i].tokens[k - 1], (double)distance);
+            *exact += !(distance > 0.0f);
+        }
+        free(requests[i].tokens);
+    }
+    free(requests);
+    real_world_free(&world);
+    return read;
+}
+
+bool real_run_said(const struct real_run *run, const char *text)
+{
+    char path[128];
+    char line[512];
+    bool said = false;
+    snprintf(path, sizeof path, "%s/log", run->folder);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        said = said || strstr(line, text) != NULL;
+    if (file != NULL)
+        fclose(file);
+    return said;
+}
+
 /* ---- Clearing up ------------------------------------------------------------------------------------------------- */
 
 static void remove_folder(const char *path)

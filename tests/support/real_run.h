@@ -79,6 +79,14 @@ void real_run_left_nothing(const struct real_run *run);
  * were compared. The reference is computed once for runs of the same scenario that follow each other. */
 uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario, const char *const *options);
 
+/* The same for devices that do not compute to the bit what the host device does: no token's logit is more than
+ * `tolerance` below the greatest that the host device has after the same tokens. *exact: how many are the host's. */
+uint32_t real_run_check_tokens_near(const struct real_run *run, const char *scenario, const char *const *options,
+                                    float tolerance, uint32_t *exact);
+
+/* Whether its output holds a text. */
+bool real_run_said(const struct real_run *run, const char *text);
+
 /* Removes its folder. */
 void real_run_free(struct real_run *run);
 

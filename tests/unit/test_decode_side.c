@@ -89,6 +89,24 @@ static void test_a_request_is_served_in_full(void **state)
     assert_calls(&decoder, "");
 }
 
+static void test_where_bytes_land_is_known_while_they_are_awaited(void **state)
+{
+    (void)state;
+    struct node_landing landing;
+    begin();
+    assert_false(node_landing(decoder.node, 0x00100000, &landing));
+    request(7, 100, 3);
+    assert_true(node_landing(decoder.node, 0x00100000, &landing));
+    assert_int_equal(landing.group, 0);
+    assert_int_equal(landing.page_count, 7); /* those of the 99 tokens that are asked for */
+    for (uint32_t i = 0; i < 7; i++)
+        assert_int_equal(landing.pages[i], i);
+    assert_int_equal(landing.tail_slot, 0);
+    assert_false(node_landing(decoder.node, 0x00200000, &landing)); /* of another generation */
+    lone_immediate(&decoder, 0x00100000, 28);
+    assert_false(node_landing(decoder.node, 0x00100000, &landing));
+}
+
 static void test_the_count_may_come_before_the_acceptance(void **state)
 {
     (void)state;
@@ -619,6 +637,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_18_arming_comes_before_dispatch),
         CASE(test_a_request_is_served_in_full),
+        CASE(test_where_bytes_land_is_known_while_they_are_awaited),
         CASE(test_the_count_may_come_before_the_acceptance),
         CASE(test_16_nothing_to_fetch_completes_at_once),
         CASE(test_24_prompts_around_a_page_boundary),

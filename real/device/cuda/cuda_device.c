@@ -84,8 +84,7 @@ static bool make_counter(struct device *device, char *error, size_t error_size)
     if (device->config.layer_counter == NULL || device->shape.t != 0)
         return true;
     void *mapped = NULL;
-    cudaError_t status = cuda_map_word((uintptr_t)device->config.layer_counter, &device->counter_registered,
-                                       &mapped);
+    cudaError_t status = cuda_map_word((uintptr_t)device->config.layer_counter, &device->counter_registered, &mapped);
     if (status != cudaSuccess) {
         snprintf(error, error_size, "the GPU cannot reach the layer counter: %s", cudaGetErrorString(status));
         return false;

@@ -17,7 +17,9 @@ static void tick(struct device *device, uint32_t layer)
 {
     if (device->counter == NULL)
         return;
-    struct cuda_tick arguments = {.counter = device->counter, .base = device->buffers.counter_base, .ticks = device->shape.layer_first + layer + 1};
+    struct cuda_tick arguments = {.counter = device->counter,
+                                  .base = device->buffers.counter_base,
+                                  .ticks = device->shape.layer_first + layer + 1};
     cuda_tick(&arguments, device->stream);
 }
 

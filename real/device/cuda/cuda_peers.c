@@ -95,9 +95,9 @@ bool cuda_peers_join(struct device *device, const int *descriptors, char *error,
     }
     /* Made in any case: which way it goes is known when all ranks have been asked. */
     if (status == cudaSuccess && shape->tensor > 1)
-        status = cudaHostAlloc((void **)&device->reduce_host,
-                               (size_t)device->rows_max * device->architecture.hidden * sizeof(float),
-                               cudaHostAllocDefault);
+        status =
+            cudaHostAlloc((void **)&device->reduce_host,
+                          (size_t)device->rows_max * device->architecture.hidden * sizeof(float), cudaHostAllocDefault);
     if (status != cudaSuccess)
         snprintf(error, error_size, "no pinned memory for sums over ranks: %s", cudaGetErrorString(status));
     return status == cudaSuccess;

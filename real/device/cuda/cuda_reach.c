@@ -48,8 +48,7 @@ static void *reach_stage(struct device_reach *reach, size_t host_bytes, uint32_t
 {
     struct cuda_reach *self = of(reach);
     CHECK(self->staging == NULL);
-    self->staging =
-        cuda_staging_make(reach->ordinal, reach->address, host_bytes, batches, pieces, error, error_size);
+    self->staging = cuda_staging_make(reach->ordinal, reach->address, host_bytes, batches, pieces, error, error_size);
     return self->staging == NULL ? NULL : cuda_staging_host(self->staging);
 }
 
@@ -101,9 +100,9 @@ struct device_reach *cuda_reach_make(const struct device_reach_config *config, c
         free(self);
         return NULL;
     }
-    self->reach = (struct device_reach){.ops = &ops,
-                                        .address = cuda_memory_pointer(&self->memory),
-                                        .kind = DEVICE_REACH_CUDA,
-                                        .ordinal = ordinal};
+    self->reach = (struct device_reach){
+        .ops = &ops, .address = cuda_memory_pointer(&self->memory), .kind = DEVICE_REACH_CUDA, .ordinal = ordinal};
+    if (cudaDeviceGetPCIBusId(self->reach.pci, (int)sizeof self->reach.pci, ordinal) != cudaSuccess)
+        self->reach.pci[0] = '\0';
     return &self->reach;
 }

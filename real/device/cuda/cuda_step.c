@@ -104,18 +104,17 @@ static bool run_stage(struct device *device, const struct cuda_step *step, uint6
     }
     upload(device, step, counter_base);
     if (shape->stage > 0)
-        cuda_note(device, cudaMemcpyAsync(device->buffers.x, device->stage_x, x_bytes, cudaMemcpyHostToDevice,
-                                          device->stream));
+        cuda_note(device,
+                  cudaMemcpyAsync(device->buffers.x, device->stage_x, x_bytes, cudaMemcpyHostToDevice, device->stream));
     run(device, step);
     keep_tails(device);
     if (!shape->last_stage)
-        cuda_note(device, cudaMemcpyAsync(device->stage_x, device->buffers.x, x_bytes, cudaMemcpyDeviceToHost,
-                                          device->stream));
-    else if (step->samples > 0)
         cuda_note(device,
-                  cudaMemcpyAsync(device->sampled_host, device->buffers.sampled,
-                                  step->samples * sizeof *device->sampled_host, cudaMemcpyDeviceToHost,
-                                  device->stream));
+                  cudaMemcpyAsync(device->stage_x, device->buffers.x, x_bytes, cudaMemcpyDeviceToHost, device->stream));
+    else if (step->samples > 0)
+        cuda_note(device, cudaMemcpyAsync(device->sampled_host, device->buffers.sampled,
+                                          step->samples * sizeof *device->sampled_host, cudaMemcpyDeviceToHost,
+                                          device->stream));
     cuda_note(device, cudaStreamSynchronize(device->stream));
     /* A sum over ranks that was waited for in vain gave rubbish. */
     if (device->peers.reduction == CUDA_REDUCE_PEERS && device->config.abandon != NULL &&

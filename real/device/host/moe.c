@@ -77,8 +77,8 @@ void host_moe_free(struct host_moe *moe)
 /* The best experts of one row, and their weights among themselves. */
 static void choose(const float *logits, uint32_t experts, uint32_t active, struct pair *pairs)
 {
-    float scores[KERNEL_TOPK_MAX];
-    uint32_t ids[KERNEL_TOPK_MAX];
+    float scores[KERNEL_TOPK_MAX] = {0};
+    uint32_t ids[KERNEL_TOPK_MAX] = {0};
     uint32_t count = 0;
     for (uint32_t e = 0; e < experts; e++)
         kernel_topk_offer(scores, ids, &count, active, logits[e], e);

@@ -1,0 +1,142 @@
+/* See device_model_internal.h: the measured tables of a model's operators, and the table of its prefill attention. */
+#include "base/check.h"
+#include "sim/cost/device_model_internal.h"
+
+/* ---- Sheets ------------------------------------------------------------------------------------------------------ */
+
+/* The place of the next sheet; kept only if the choice below fills it. */
+static struct kernel_sheet *sheet_next(struct device_model *model)
+{
+    CHECK(model->sheet_count < SHEETS_MAX);
+    return &model->sheets[model->sheet_count];
+}
+
+static const struct kernel_sheet *keep(struct device_model *model, bool found)
+{
+    return found ? &model->sheets[model->sheet_count++] : NULL;
+}
+
+static void measure_attention(struct device_model *model, struct kernel_chooser *chooser, struct attention_shape *shape)
+{
+    shape->decode = keep(model, kernel_choose_decode_attention(chooser, shape, sheet_next(model)));
+    shape->prefill = keep(model, kernel_choose_prefill_attention(chooser, shape, sheet_next(model)));
+}
+
+/* The latent tables are of DeepSeek's dimensions. */
+static bool is_deepseek_latent(const struct attention_shape *shape)
+{
+    return shape->latent_dim == 512.0 && shape->rope_dim == 64.0 && shape->nope_dim == 128.0 &&
+           shape->value_dim == 128.0;
+}
+
+static void measure_operator(struct device_model *model, struct kernel_chooser *chooser, struct operator* o)
+{
+    switch (o->kind) {
+    case OPERATOR_GEMM:
+        if (o->absorbed != ABSORBED_NOT && is_deepseek_latent(&model->full))
+            o->measured = keep(model, kernel_choose_absorbed(chooser, &model->full, o->absorbed == ABSORBED_OUTPUT,
+                                                             sheet_next(model)));
+        if (o->measured == NULL && !chooser->error.set)
+            o->measured = keep(model, kernel_choose_gemm(chooser, o->n, o->k, o->format, sheet_next(model)));
+        return;
+    case OPERATOR_ALL_REDUCE: {
+        double ranks = o->n < model->device.gpus_per_node ? o->n : model->device.gpus_per_node;
+        if (ranks <= 1.0)
+            return;
+        o->measured = keep(model, kernel_choose_all_reduce(chooser, ranks, sheet_next(model)));
+        o->nccl = keep(model, kernel_choose_nccl(chooser, ranks, sheet_next(model)));
+        return;
+    }
+    case OPERATOR_ELEMENTWISE:
+    case OPERATOR_EXPERTS: /* by the model's one shape of experts */
+    case OPERATOR_ALL_TO_ALL:
+    case OPERATOR_STAGE_HOP:
+        return;
+    }
+    check_failed("operator kind", __FILE__, __LINE__);
+}
+
+bool device_model_measure(struct device_model *model, const struct architecture *architecture,
+                          const struct hardware *hardware, struct user_error *error)
+{
+    struct kernel_chooser chooser;
+    kernel_chooser_make(&chooser, &model->device, hardware, model->engine.kernels);
+    for (uint32_t i = 0; i < model->operator_count && !chooser.error.set; i++)
+        measure_operator(model, &chooser, &model->operators[i]);
+    if (!chooser.error.set && (model->full.kind != ATTENTION_MLA || is_deepseek_latent(&model->full)))
+        measure_attention(model, &chooser, &model->full);
+    if (!chooser.error.set && model->layers_windowed > 0)
+        measure_attention(model, &chooser, &model->windowed);
+    if (!chooser.error.set && architecture->experts > 0)
+        model->moe.measured =
+            keep(model, kernel_choose_experts(&chooser, &model->moe, architecture->expert_intermediate,
+                                              model->moe.tensor, sheet_next(model)));
+    *error = chooser.error;
+    return !error->set;
+}
+
+/* ---- Prefill attention ------------------------------------------------------------------------------------------- */
+
+static double prefill_attention_ns(const struct device_model *model, double tokens, double pairs)
+{
+    double ns = 0.0;
+    tokens /= model->stages;
+    pairs /= model->stages;
+    if (model->layers_full > 0)
+        ns += model->layers_full * prefill_attention_time(&model->device, &model->full, tokens, pairs).ns;
+    if (model->layers_windowed > 0)
+        ns += model->layers_windowed * prefill_attention_time(&model->device, &model->windowed, tokens, pairs).ns;
+    return ns;
+}
+
+/* Measurements are noisy, and a difference of two of them more so: a longer step must not get shorter for that. The
+ * largest value among steps with less work does not decrease, nor does the least among those with more; half of each
+ * stays in the middle of the noise. */
+void prefill_table_make(struct device_model *model)
+{
+    int64_t(*table)[PREFILL_COLUMNS] = model->prefill_ns;
+    int64_t least[PREFILL_COLUMNS];
+    int64_t most[PREFILL_ROWS][PREFILL_COLUMNS];
+    for (uint32_t row = 1; row < PREFILL_ROWS; row++) {
+        double tokens = (double)knot_value(row, PREFILL_BITS);
+        for (uint32_t column = 1; column < PREFILL_COLUMNS; column++) {
+            /* A token sees itself at least. */
+            double pairs = (double)knot_value(column, PREFILL_BITS);
+            table[row][column] = round_ns(prefill_attention_ns(model, tokens, pairs > tokens ? pairs : tokens));
+        }
+        table[row][0] = table[row][1];
+    }
+    for (uint32_t column = 0; column < PREFILL_COLUMNS; column++)
+        table[0][column] = 0;
+    for (uint32_t row = 0; row < PREFILL_ROWS; row++) {
+        for (uint32_t column = 0; column < PREFILL_COLUMNS; column++) {
+            most[row][column] = table[row][column];
+            if (row > 0)
+                most[row][column] = max_i64(most[row][column], most[row - 1][column]);
+            if (column > 0)
+                most[row][column] = max_i64(most[row][column], most[row][column - 1]);
+        }
+    }
+    for (uint32_t column = 0; column < PREFILL_COLUMNS; column++)
+        least[column] = INT64_MAX;
+    for (uint32_t row = PREFILL_ROWS; row-- > 1;) {
+        for (uint32_t column = PREFILL_COLUMNS; column-- > 0;) {
+            least[column] = min_i64(least[column], table[row][column]);
+            if (column + 1 < PREFILL_COLUMNS)
+                least[column] = min_i64(least[column], least[column + 1]);
+            table[row][column] = least[column] / 2 + most[row][column] / 2;
+        }
+    }
+}
+
+int64_t prefill_table_ns(const struct device_model *model, uint64_t tokens, uint64_t pairs)
+{
+    if (tokens == 0)
+        return 0;
+    struct knot_position row = knot_locate(tokens, PREFILL_BITS, PREFILL_TOKENS_OCTAVE_LAST);
+    struct knot_position column = knot_locate(pairs, PREFILL_BITS, PREFILL_PAIRS_OCTAVE_LAST);
+    const int64_t *low = model->prefill_ns[row.index];
+    const int64_t *high = model->prefill_ns[row.index + 1];
+    return knot_between(&row, knot_between(&column, low[column.index], low[column.index + 1]),
+                        knot_between(&column, high[column.index], high[column.index + 1]));
+}

@@ -1,0 +1,50 @@
+/* Which measured table stands for an operator: that of the engine, where it has one that can be trusted, else another
+ * engine's. A table whose smallest products take longer than the kernel, because launching it does, says nothing about
+ * a kernel inside a CUDA graph: it is passed over (vLLM's fp8_block products take 55 us on Hopper at any size).
+ *
+ * Each function makes a sheet and returns true, or returns false: no table (error not set), or a damaged pack (error
+ * set). The caller frees the sheet.
+ */
+#ifndef TANDEM_SIM_COST_KERNEL_CHOICE_H
+#define TANDEM_SIM_COST_KERNEL_CHOICE_H
+
+#include "host/engine.h"
+#include "sim/cost/kernel_lattice.h"
+#include "sim/cost/kernel_store.h"
+#include "sim/cost/operators.h"
+
+struct kernel_chooser {
+    const struct kernel_shelf *shelf;
+    const struct device *device;
+    enum engine_kind engine;
+    struct kernel_rates measured; /* of the GPU that the tables were measured on */
+    struct user_error error;
+};
+
+void kernel_chooser_make(struct kernel_chooser *chooser, const struct device *device, const struct hardware *hardware,
+                         enum engine_kind engine);
+
+/* (m x k) by (k x n) for every m: one curve. */
+bool kernel_choose_gemm(struct kernel_chooser *chooser, double n, double k, enum number_format format,
+                        struct kernel_sheet *sheet);
+
+/* Over batches and lengths. */
+bool kernel_choose_decode_attention(struct kernel_chooser *chooser, const struct attention_shape *shape,
+                                    struct kernel_sheet *sheet);
+bool kernel_choose_prefill_attention(struct kernel_chooser *chooser, const struct attention_shape *shape,
+                                     struct kernel_sheet *sheet);
+
+/* Products of decoding tokens with the absorbed halves: the query's, or the output's. */
+bool kernel_choose_absorbed(struct kernel_chooser *chooser, const struct attention_shape *shape, bool output,
+                            struct kernel_sheet *sheet);
+
+/* Routed experts split over `tensor` ranks each and spread over `shape->expert_ranks`. `width` is that of a whole
+ * expert. */
+bool kernel_choose_experts(struct kernel_chooser *chooser, const struct moe_shape *shape, double width, double tensor,
+                           struct kernel_sheet *sheet);
+
+/* The engine's own all-reduce, and NCCL's, over elements of bf16. */
+bool kernel_choose_all_reduce(struct kernel_chooser *chooser, double ranks, struct kernel_sheet *sheet);
+bool kernel_choose_nccl(struct kernel_chooser *chooser, double ranks, struct kernel_sheet *sheet);
+
+#endif

@@ -1,0 +1,28 @@
+/* Where packs of measured kernels are found and kept: a shelf holds those of one GPU, of the scenario's own folder
+ * first and of the scenario library after it. A table is read when it is first asked for and lives as long as the
+ * process; shelves and tables may be shared by threads.
+ */
+#ifndef TANDEM_SIM_COST_KERNEL_STORE_H
+#define TANDEM_SIM_COST_KERNEL_STORE_H
+
+#include "host/kernel_table.h"
+#include "host/user_error.h"
+
+struct kernel_shelf;
+
+/* The packs of a GPU; never NULL, but it may hold none. `folder` is hardware/kernels/GPU beside the scenario, or "". */
+const struct kernel_shelf *kernel_shelf_open(const char *folder, const char *gpu);
+
+/* How many packs of a kind an engine has; they are numbered from the newest version down, those of the scenario's own
+ * folder before the library's. `engine` NULL: any, in the order of names. */
+uint32_t kernel_shelf_count(const struct kernel_shelf *shelf, const struct kernel_kind *kind, const char *engine);
+
+/* NULL with `error` described when the pack is damaged. */
+const struct kernel_table *kernel_shelf_table(const struct kernel_shelf *shelf, const struct kernel_kind *kind,
+                                              const char *engine, uint32_t number, struct user_error *error);
+
+/* All packs of a shelf, in the order of their kinds, engines and versions. */
+uint32_t kernel_shelf_size(const struct kernel_shelf *shelf);
+const struct kernel_table *kernel_shelf_at(const struct kernel_shelf *shelf, uint32_t index, struct user_error *error);
+
+#endif

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# pack, and explain --step: from a CSV to the operators of a step on a GPU of one's own; and what they refuse.
+source "$(dirname "$0")/cli.bash"
+
+mkdir -p "$here/hardware/kernels/MINE"
+{
+    echo "gemm_dtype,m,n,k,latency"
+    for n in 1024 32768; do
+        for k in 1024 32768; do
+            for m in 1 64 4096; do
+                echo "bfloat16,$m,$n,$k,0.00$((1000 + n / 64 + k / 64 + m / 8))"
+            done
+        done
+    done
+} > "$here/gemm.csv"
+head_options=(--gpu MINE --engine vllm --engine-version 1.0 --source "a test" --licence MIT)
+pack="$here/hardware/kernels/MINE/gemm.vllm-1.0.kernels"
+answers pack "$here/gemm.csv" --table gemm "${head_options[@]}" --out "$pack"
+expect '12 rows in 4 series; 0 merged' "$here/out"
+head -5 "$pack" > "$here/head"
+expect '^gpu MINE$' "$here/head"
+xz -k "$here/gemm.csv"
+answers pack "$here/gemm.csv.xz" --table gemm "${head_options[@]}" --out "$here/again.kernels"
+cmp "$pack" "$here/again.kernels" || fail 'the same rows, compressed, make another pack'
+
+# A machine with that GPU finds the pack beside the scenario; what it lacks is modelled.
+cat > "$here/mine.lua" <<'LUA'
+local h100 = require "hardware.h100"
+return scenario {
+  question = "a GPU of my own",
+  model = require "models.llama-3.1-8b",
+  pools = { mixed = pool { role = "mixed", machine = with(h100, { name = "mine", gpu = "MINE" }),
+                           shardings = { { tensor = 1 } } } },
+  load = poisson { rate = per_second(1), requests = 10, prompt = uniform(100, 200), output = uniform(10, 20) },
+}
+LUA
+answers explain "$here/mine.lua" --step 16,1024
+expect 'down .* interpolated .* MINE gemm, vllm 1.0, bfloat16' "$here/out"
+expect 'decode attention .* modelled' "$here/out"
+expect '^step, as simulated ' "$here/out"
+answers explain "$here/mine.lua" --step prefill:512,0 --format csv
+expect '^operator,count,each_us,total_ms,share_percent,estimate,bound,source' "$here/out"
+answers explain "$1/scenarios/w1-llama-70b.lua" --step 16,2048 --format json
+expect '"pool": "decode"' "$here/out"
+expect '"estimate": "interpolated"' "$here/out"
+answers run "$here/mine.lua" --db "$here/mine.db"
+
+sed 's/"MINE"/"MINI"/' "$here/mine.lua" > "$here/other.lua"
+refused "no kernels of a GPU 'MINI' are measured" explain "$here/other.lua"
+sed 's/"MINE"/"H20"/' "$here/mine.lua" > "$here/other.lua"
+refused 'did you mean' explain "$here/other.lua"
+printf 'damaged' > "$pack"
+refused 'gemm.vllm-1.0.kernels:1: not a kernel pack' explain "$here/mine.lua" --step 16,1024
+
+refused "did you mean 'gemm'" pack "$here/gemm.csv" --table gem "${head_options[@]}" --out "$here/x"
+refused '^--gpu: a text' pack "$here/gemm.csv" --table gemm --out "$here/x"
+sed -i '3s/0\./x./' "$here/gemm.csv"
+refused 'gemm.csv:3: latency: .* a time is wanted' pack "$here/gemm.csv" --table gemm "${head_options[@]}" \
+    --out "$here/x"
+[ ! -e "$here/x" ] || fail 'a refused table left a file'
+refused 'BATCH,CONTEXT is wanted' explain "$1/scenarios/w1-llama-70b.lua" --step 16
+refused 'csv and md are of --step' explain "$1/scenarios/w1-llama-70b.lua" --format csv
