@@ -18,7 +18,7 @@
 #define TOLERANCE_PPM INT64_C(5000)
 
 const struct validation_source validation_sources[] = {
-    {"kernels", "rows of the measured kernel tables, each left out", true, validate_kernels},
+    {"kernels", "rows of the measured kernel tables, each left out", false, validate_kernels},
     {"serving", "InferenceX serving runs", true, validate_serving},
     {"timestamps", "requests of recorded vLLM servers", true, validate_timestamps},
     {"steps", "Splitwise's prompt and token times", true, validate_steps},
