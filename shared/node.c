@@ -107,6 +107,8 @@ static uint32_t repetitions(const struct instance *instance)
     if (instance->chunked_count > 0 || first_tokens)
         return 1;
     uint64_t steps = min_u64(instance->config->scheduler.repeat_max, decode_steps_to_attention(instance));
+    if (instance->held_steps > 0)
+        steps = min_u64(steps, instance->held_steps);
     return (uint32_t)max_u64(1, steps);
 }
 

@@ -65,6 +65,11 @@ struct scheduler_policy {
     uint32_t reserve_output;  /* 1: hold KV for the whole output at admission: no growth, no preemption */
     uint32_t prefix_cache;    /* 1: keep and look up prefix blocks */
     uint32_t repeat_max;      /* most steps of one decode launch; 1: a launch per step */
+    uint32_t receive_steps;   /* mixed: while sequences decode, new prompts are looked for at every so many steps; 0: at
+                                 every one */
+    uint32_t gather_steps;    /* mixed, several groups: while sequences decode, new prompts wait until every group has
+                                 one, but no longer than so many steps: their groups step together, and a prompt in one
+                                 holds up all. 0: they do not wait */
     /* Speculative decoding: a step verifies one token and this many drafted ones of every decode sequence; 0: none. */
     uint32_t draft_tokens;
     uint32_t acceptance_permille; /* of a drafted token whose predecessors were all accepted */

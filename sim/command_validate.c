@@ -9,6 +9,7 @@
 #include "sim/validate/validate.h"
 #include "sim/workers.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@
 #define TOLERANCE_PPM INT64_C(5000)
 
 const struct validation_source validation_sources[] = {
-    {"kernels", "rows of the measured kernel tables, each left out", true, validate_kernels},
+    {"kernels", "rows of the measured kernel tables, each left out", false, validate_kernels},
     {"serving", "InferenceX serving runs", true, validate_serving},
     {"timestamps", "requests of recorded vLLM servers", true, validate_timestamps},
     {"steps", "Splitwise's prompt and token times", true, validate_steps},
@@ -60,32 +61,28 @@ static const char *verdict(const struct validation *v)
 static struct table *summary_table(const struct validation_set *set)
 {
     struct table *table = table_new("Errors of predictions");
-    const char *const columns[][2] = {{"key", NULL},
-                                      {"source", "source"},
+    const char *const columns[][2] = {{"source", "source"},
                                       {"rows", "rows"},
-                                      {"fitted_rows", "fitted"},
-                                      {"constants", "constants"},
-                                      {"left_out", "left out"},
                                       {"median_percent", "median %"},
                                       {"p90_percent", "p90 %"},
                                       {"bias_percent", "bias %"},
                                       {"target_median_percent", "target"},
                                       {"target_p90_percent", "target p90"},
-                                      {"met", "met"}};
+                                      {"met", "met"},
+                                      {"fitted_rows", "fitted on"},
+                                      {"constants", "constants"},
+                                      {"left_out", "left out"},
+                                      {"key", "key"}};
     for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-        table_column(table, columns[c][0], columns[c][1] == NULL ? columns[c][0] : columns[c][1]);
+        table_column(table, columns[c][0], columns[c][1]);
     for (uint32_t i = 0; i < set->count; i++) {
         const struct validation *v = &set->items[i];
         uint32_t left_out = 0;
         for (uint32_t k = 0; k < v->exclusion_count; k++)
             left_out += v->exclusions[k].rows;
         table_row(table);
-        table_text(table, v->key);
         table_text(table, v->source);
         table_integer(table, v->rows);
-        table_integer(table, v->fitted);
-        table_integer(table, v->constants);
-        table_integer(table, left_out);
         if (v->rows == 0) {
             for (int k = 0; k < 3; k++)
                 table_none(table);
@@ -97,6 +94,10 @@ static struct table *summary_table(const struct validation_set *set)
         target(table, v->target_median_ppm);
         target(table, v->target_p90_ppm);
         table_text(table, verdict(v));
+        table_integer(table, v->fitted);
+        table_integer(table, v->constants);
+        table_integer(table, left_out);
+        table_text(table, v->key);
     }
     return table;
 }
@@ -143,13 +144,15 @@ static struct table *worst_table(const struct validation_set *set)
     return table;
 }
 
-static void print_all(const struct output *output, const struct validation_set *set)
+static void print_all(const struct output *output, const struct validation_set *set, bool summary)
 {
     struct table *const tables[] = {summary_table(set), worst_table(set), exclusion_table(set)};
     const char *const names[] = {"validations", "worst", "left_out"};
     json_t *json = json_object();
     for (size_t i = 0; i < 3; i++) {
-        if (output->format == OUTPUT_JSON)
+        if (summary && i > 0)
+            ;
+        else if (output->format == OUTPUT_JSON)
             json_object_set_new(json, names[i], table_json(tables[i]));
         else
             output_table(output, tables[i]);
@@ -176,7 +179,7 @@ static uint32_t worse(FILE *err, const char *key, const char *what, int64_t now_
     return 1;
 }
 
-/* Compares with the accepted errors; a source that they know and that has no rows any more is worse, too. */
+/* Compares with the accepted errors; fewer rows than were accepted are worse, too. */
 static bool gate(const struct validation_set *set, const char *path, FILE *err, bool *held, struct user_error *error)
 {
     struct csv_table accepted;
@@ -205,20 +208,55 @@ static bool gate(const struct validation_set *set, const char *path, FILE *err, 
     return true;
 }
 
-static void print_accepted(FILE *file, const struct validation_set *set)
+static void print_errors(FILE *file, const struct validation *v)
 {
-    fprintf(file, "key,rows,median_ppm,p90_ppm\n");
+    fprintf(file, "%s,%u,%lld,%lld\n", v->key, v->rows, (long long)v->median_ppm, (long long)v->p90_ppm);
+}
+
+static void print_cases(FILE *file, const struct validation *v)
+{
+    for (uint32_t i = 0; i < v->rows; i++)
+        fprintf(file, "%s,\"%s\",%lld,%lld,%lld\n", v->key, v->cases[i].label, (long long)v->cases[i].measured,
+                (long long)v->cases[i].predicted, (long long)v->cases[i].error_ppm);
+}
+
+/* A CSV file with a line, or more, for each validation. `path` NULL: none is wanted. */
+static bool write_lines(const char *path, const char *head, void (*print)(FILE *file, const struct validation *v),
+                        const struct validation_set *set, struct user_error *error)
+{
+    if (path == NULL)
+        return true;
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        user_error_set(error, path, 0, NULL, "cannot be written: %s", strerror(errno));
+        return false;
+    }
+    fprintf(file, "%s\n", head);
     for (uint32_t i = 0; i < set->count; i++)
-        fprintf(file, "%s,%u,%lld,%lld\n", set->items[i].key, set->items[i].rows, (long long)set->items[i].median_ppm,
-                (long long)set->items[i].p90_ppm);
+        print(file, &set->items[i]);
+    bool written = ferror(file) == 0;
+    if (fclose(file) == 0 && written)
+        return true;
+    user_error_set(error, path, 0, NULL, "could not be written");
+    return false;
+}
+
+static bool write_files(const struct arguments *arguments, const struct validation_set *set, struct user_error *error)
+{
+    return write_lines(argument_text(arguments, "errors"), "key,rows,median_ppm,p90_ppm", print_errors, set, error) &&
+           write_lines(argument_text(arguments, "cases"), "key,case,measured,predicted,error_ppm", print_cases, set,
+                       error);
 }
 
 /* ---- The command ------------------------------------------------------------------------------------------------ */
 
 static const struct option validate_options[] = {
     {"quick", NULL, "the part that takes seconds: nothing is fitted", OPTION_FLAG},
+    {"chosen-on", NULL, "quote the rows that constants may be chosen on: for work on the model", OPTION_FLAG},
+    {"summary", NULL, "the first table alone", OPTION_FLAG},
     {"against", "FILE", "exit 1 where errors are larger than the accepted ones in FILE", OPTION_TEXT},
-    {"accept", NULL, "print the errors as such a file", OPTION_FLAG},
+    {"cases", "FILE", "also write every case to FILE, as CSV", OPTION_TEXT},
+    {"errors", "FILE", "also write the errors to FILE, as --against takes them", OPTION_TEXT},
     {"threads", "N", "simulations at once (all processors)", OPTION_INTEGER},
     {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
     {NULL, NULL, NULL, OPTION_FLAG},
@@ -252,25 +290,29 @@ static int validate_run(const struct command_context *context, const struct argu
                         struct user_error *error)
 {
     struct output output = output_to(context->out, argument_text(arguments, "format"));
-    bool quick = argument_flag(arguments, "quick");
     int64_t threads = argument_integer(arguments, "threads", workers_default());
+    const struct validation_options options = {
+        .threads = threads < 1 ? 1 : (uint32_t)threads,
+        .quick = argument_flag(arguments, "quick"),
+        .chosen_on = argument_flag(arguments, "chosen-on"),
+    };
     struct validation_set set = {0};
     interrupt_install();
     for (size_t i = 0; i < operand_count(arguments); i++)
         if (!known(operand(arguments, i), error))
             return EXIT_USER;
     for (const struct validation_source *s = validation_sources; s->name != NULL && !error->set; s++) {
-        if (!asked_for(arguments, s->name) || (quick && !s->quick) || interrupt_requested())
+        if (!asked_for(arguments, s->name) || (options.quick && !s->quick) || interrupt_requested())
             continue;
-        s->run(&set, threads < 1 ? 1 : (uint32_t)threads, quick, error);
+        s->run(&set, &options, error);
     }
     int exit = interrupt_requested() ? EXIT_INTERRUPTED : error->set ? EXIT_USER : EXIT_OK;
     bool held = true;
     const char *against = argument_text(arguments, "against");
-    if (exit == EXIT_OK && argument_flag(arguments, "accept"))
-        print_accepted(context->out, &set);
-    else if (exit == EXIT_OK)
-        print_all(&output, &set);
+    if (exit == EXIT_OK)
+        print_all(&output, &set, argument_flag(arguments, "summary"));
+    if (exit == EXIT_OK && !write_files(arguments, &set, error))
+        exit = EXIT_USER;
     if (exit == EXIT_OK && against != NULL && !gate(&set, against, context->err, &held, error))
         exit = EXIT_USER;
     validation_set_free(&set);

@@ -1,5 +1,5 @@
--- The frame of a vLLM server whose requests were recorded one by one: `tandem validate` puts in the pages, the token
--- budget, the requests, and a device that looks its steps up in a profiler's tables. Of the machine only the name counts.
+-- The frame of a vLLM server whose requests were recorded one by one: `tandem validate` puts in the pages, the batch,
+-- the requests, and a device that looks its steps up in a profiler's tables. Of the machine only the name counts.
 local gpu = with(require "hardware.h100", { name = "one GPU", gpus = 1 })
 
 return scenario {

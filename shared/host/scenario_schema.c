@@ -166,6 +166,8 @@ static const struct field engine_fields[] = {
     QUANTITY("prefill", struct engine, prefill_permille, QUANTITY_SHARE, 1000, 1, 100000),
     COUNT("graph_step", struct engine, graph_step, 0, 0, 1 << 12, NULL),
     COUNT("graph_max", struct engine, graph_max, 0, 0, 1 << 16, NULL),
+    COUNT("receive", struct engine, receive_steps, 0, 0, 1 << 16, NULL),
+    COUNT("gather", struct engine, gather_steps, 0, 0, 1 << 16, NULL),
 };
 const struct schema schema_engine = {engine_fields, LENGTH(engine_fields)};
 

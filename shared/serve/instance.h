@@ -46,6 +46,8 @@ struct instance {
     bool stepping;
     uint32_t ticket;
     uint64_t step_counter; /* steps completed */
+    uint64_t waiting_step; /* when the first of the prompts that are held back was seen; UINT64_MAX: none is */
+    uint64_t held_steps;   /* until they may come in; 0: none is held back */
     uint32_t yield;        /* tokens a decode sequence takes in a step, times 2^16 */
     struct step_group *step_groups;
     struct step_change *changes;

@@ -149,7 +149,8 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
         budget -= tokens;
         *write_budget -= writes;
     }
-    while (budget > 0 && group->waiting.count > 0 && *write_budget >= writes && !batch_full(instance, g)) {
+    bool closed = instance->held_steps > 0;
+    while (!closed && budget > 0 && group->waiting.count > 0 && *write_budget >= writes && !batch_full(instance, g)) {
         uint32_t slot = group->waiting.entries[0].slot;
         if (!admit_first(instance, group, admitted, context))
             break;
@@ -163,10 +164,37 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
     }
 }
 
+/* Steps for which prompts that wait are still held back, seen at waiting_step: until the next look for new ones, and
+ * then until every group has one or they have waited long enough. */
+static uint64_t hold(struct instance *instance)
+{
+    const struct scheduler_policy *policy = &instance->config->scheduler;
+    bool waits = instance->waiting_count > 0 && (policy->receive_steps > 1 || policy->gather_steps > 0);
+    if (!waits || instance->config->role != ROLE_MIXED || instance->decode_sequences == 0) {
+        instance->waiting_step = UINT64_MAX;
+        return 0;
+    }
+    if (instance->waiting_step == UINT64_MAX)
+        instance->waiting_step = instance->step_counter;
+    uint64_t due = instance->waiting_step;
+    if (policy->receive_steps > 1)
+        due += (policy->receive_steps - due % policy->receive_steps) % policy->receive_steps;
+    bool everywhere = true;
+    for (uint32_t g = 0; g < instance->config->group_count; g++)
+        everywhere = everywhere && instance->groups[g].waiting.count > 0;
+    if (!everywhere)
+        due = max_u64(due, instance->waiting_step + policy->gather_steps);
+    if (due > instance->step_counter)
+        return due - instance->step_counter;
+    instance->waiting_step = UINT64_MAX;
+    return 0;
+}
+
 void prefill_schedule(struct instance *instance, uint32_t write_budget, prefill_admitted *admitted, void *context)
 {
     CHECK(!instance->stepping);
     instance->chunked_count = 0;
+    instance->held_steps = hold(instance);
     for (uint32_t g = 0; g < instance->config->group_count; g++)
         schedule_group(instance, g, &write_budget, admitted, context);
 }

@@ -2,8 +2,9 @@
  *
  * A step holds at most token_budget tokens a group, decode tokens included. Prompts under way go on first, in the
  * order of their admission; then the queue's first by policy is admitted if the pool has pages for the whole of it.
- * Nobody overtakes the first of the queue: a long prompt waits for pages, it does not starve. A mixed instance admits no
- * more prompts than leave room for all of its sequences in a batch.
+ * Nobody overtakes the first of the queue: a long prompt waits for pages, it does not starve. A mixed instance admits
+ * no more prompts than leave room for all of its sequences in a batch, and may hold new ones back for some steps, as
+ * its policy says.
  */
 #ifndef TANDEM_SERVE_PREFILL_BATCH_H
 #define TANDEM_SERVE_PREFILL_BATCH_H

@@ -246,10 +246,9 @@ static bool pool_kind(struct validation_set *set, const struct kernel_kind *kind
     return true;
 }
 
-bool validate_kernels(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_kernels(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
-    (void)threads; /* seconds on one */
-    (void)quick;
+    (void)options; /* seconds on one thread */
     for (uint32_t k = 0; k < KERNEL_KINDS; k++)
         if (!pool_kind(set, kernel_kind_at(k), error))
             return false;

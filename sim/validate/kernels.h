@@ -44,6 +44,6 @@ void kernel_errors_of(const struct kernel_table *table, uint32_t rows_max, struc
 
 /* As a source of validations: one a kind of table, over the tables of all GPUs and engines, some thousand rows of
  * each table, chosen by a hash. */
-bool validate_kernels(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error);
+bool validate_kernels(struct validation_set *set, const struct validation_options *options, struct user_error *error);
 
 #endif

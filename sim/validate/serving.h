@@ -66,6 +66,8 @@ struct serving_row {
     uint32_t budget;
     uint32_t batch_max;
     uint32_t memory_permille;
+    uint32_t receive_steps;
+    uint32_t gather_steps;
 };
 
 /* Rows of one model and precision on one system and engine version: what constants are chosen for. */

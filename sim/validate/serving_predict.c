@@ -34,6 +34,8 @@ static void set_pool(struct pool *pool, const struct serving_row *row, const str
     pool->engine.host_ns = constants->host_ns;
     pool->engine.host_sequence_ns = constants->host_sequence_ns;
     pool->engine.prefill_permille = constants->prefill_permille;
+    pool->engine.receive_steps = row->receive_steps;
+    pool->engine.gather_steps = row->gather_steps;
 }
 
 /* Lengths as the benchmark draws them: from 0.8 of the nominal one to all of it. */

@@ -14,6 +14,7 @@
 struct results_of_rows {
     struct serving serving;
     uint32_t threads;
+    bool chosen_on;                     /* the other half of the rows is quoted */
     struct serving_prediction *neutral; /* the engine's own constants */
     struct serving_prediction *host;    /* two host constants a deployment */
     struct serving_prediction *lent;    /* those of another model */
@@ -64,8 +65,8 @@ static bool apart_r1_h200(const struct serving_row *row)
 
 static void label_of(const struct serving_row *row, char *label, size_t size)
 {
-    char sharding[64];
-    char decode[64] = "";
+    char sharding[48];
+    char decode[80] = "";
     parallelism_text(row->disaggregated ? &row->prefill.parallelism : &row->mixed.parallelism, sharding,
                      sizeof sharding);
     if (row->disaggregated) {
@@ -73,8 +74,9 @@ static void label_of(const struct serving_row *row, char *label, size_t size)
         parallelism_text(&row->decode.parallelism, text, sizeof text);
         snprintf(decode, sizeof decode, " %uP%uD / %s", row->prefill.workers, row->decode.workers, text);
     }
-    snprintf(label, size, "%s %s %.*s %s %s %s%s %u/%u c%u", row->model, row->precision, (int)strcspn(row->system, "_"),
-             row->system, row->engine_name, row->version, sharding, decode, row->prompt, row->output, row->concurrency);
+    snprintf(label, size, "%.30s %.8s %.*s %s %s %s%s %u/%u c%u", row->model, row->precision,
+             (int)strcspn(row->system, "_"), row->system, row->engine_name, row->version, sharding, decode, row->prompt,
+             row->output, row->concurrency);
 }
 
 struct view {
@@ -106,7 +108,7 @@ static void add_view(struct validation_set *set, const struct results_of_rows *a
             left_out[rule]++;
             continue;
         }
-        if (!row->test) {
+        if (row->test == all->chosen_on) {
             v->fitted++;
             continue;
         }
@@ -118,7 +120,7 @@ static void add_view(struct validation_set *set, const struct results_of_rows *a
             unserved++;
             continue;
         }
-        char label[VALIDATION_LABEL_SIZE];
+        char label[2 * VALIDATION_LABEL_SIZE];
         label_of(row, label, sizeof label);
         validation_case(v, ttft ? row->ttft_ns : row->tpot_ns,
                         ttft ? view->predictions[i].ttft_ns : view->predictions[i].tpot_ns, "%s", label);
@@ -219,19 +221,20 @@ static bool fit(struct results_of_rows *all)
     if (!serving_fit_host(&all->serving, all->neutral, all->threads, all->constants, all->host_chosen))
         return false;
     lend(all);
-    if (!predict(all, all->constants, test_row, all->host) || !predict(all, all->lent_constants, test_row, all->lent))
+    bool (*wanted)(const struct serving_row *row) = all->chosen_on ? any_row : test_row;
+    if (!predict(all, all->constants, wanted, all->host) || !predict(all, all->lent_constants, wanted, all->lent))
         return false;
     struct serving_constants *with_ttft = make(deployments, sizeof *with_ttft);
     memcpy(with_ttft, all->constants, deployments * sizeof *with_ttft);
     bool whole = serving_fit_ttft(&all->serving, all->threads, with_ttft, all->ttft_chosen) &&
-                 predict(all, with_ttft, test_row, all->ttft);
+                 predict(all, with_ttft, wanted, all->ttft);
     free(with_ttft);
     return whole;
 }
 
-bool validate_serving(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_serving(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
-    struct results_of_rows all = {.threads = threads};
+    struct results_of_rows all = {.threads = options->threads, .chosen_on = options->chosen_on};
     if (!serving_load(&all.serving, error)) {
         serving_free(&all.serving);
         return false;
@@ -247,7 +250,8 @@ bool validate_serving(struct validation_set *set, uint32_t threads, bool quick, 
         *flags[i] = make(deployments, sizeof **flags[i]);
     all.constants = make(deployments, sizeof *all.constants);
     all.lent_constants = make(deployments, sizeof *all.lent_constants);
-    bool whole = predict(&all, NULL, quick ? test_row : any_row, all.neutral);
+    bool quick = options->quick;
+    bool whole = predict(&all, NULL, quick && !all.chosen_on ? test_row : any_row, all.neutral);
     if (whole)
         add_plain(set, &all);
     whole = whole && (quick || fit(&all));

@@ -182,6 +182,9 @@ static void set_settings(const struct csv_table *table, const char *module, stru
                                               : (int64_t)row->prompt + row->output);
         row->budget = max_u32(row->budget, row->batch_max);
         row->memory_permille = (uint32_t)csv_integer(table, i, csv_column(table, "memory"), 900);
+        row->receive_steps = (uint32_t)csv_integer(table, i, csv_column(table, "receive"), 0);
+        row->receive_steps /= row->concurrency < 16 ? 3 : 1;
+        row->gather_steps = (uint32_t)csv_integer(table, i, csv_column(table, "gather"), 0);
         return;
     }
     row->batch_max = 512;

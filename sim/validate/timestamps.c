@@ -155,10 +155,9 @@ static bool one_server(struct validation *v, const struct server *server, struct
     return !error->set;
 }
 
-bool validate_timestamps(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_timestamps(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
-    (void)threads;
-    (void)quick;
+    (void)options;
     struct validation *v = validation_add(
         set, "timestamps", "requests of recorded vLLM servers: mean TTFT, TPOT, latency", 5 * PERCENT, 0);
     for (size_t i = 0; i < sizeof servers / sizeof *servers; i++)

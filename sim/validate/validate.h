@@ -67,23 +67,31 @@ void validation_excluded(struct validation *validation, const char *rule, const 
 void validation_finish(struct validation *validation);
 void validation_set_free(struct validation_set *set);
 
+struct validation_options {
+    uint32_t threads;
+    bool quick;     /* what takes seconds: nothing is fitted */
+    bool chosen_on; /* quote the rows that constants may be chosen on in place of the others: for work on the model,
+                      which must not look at the rows that its errors are told of */
+};
+
 /* A source of measurements. */
 struct validation_source {
     const char *name; /* as the command line takes it */
     const char *what;
     bool quick; /* part of --quick */
     /* Adds one or more validations. False: `error` says why. */
-    bool (*run)(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error);
+    bool (*run)(struct validation_set *set, const struct validation_options *options, struct user_error *error);
 };
 
 /* Ends with one without a name. */
 extern const struct validation_source validation_sources[];
 
-bool validate_serving(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error);
-bool validate_timestamps(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error);
-bool validate_layerwise(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error);
-bool validate_transfers(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error);
-bool validate_nics(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error);
-bool validate_steps(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error);
+bool validate_serving(struct validation_set *set, const struct validation_options *options, struct user_error *error);
+bool validate_timestamps(struct validation_set *set, const struct validation_options *options,
+                         struct user_error *error);
+bool validate_layerwise(struct validation_set *set, const struct validation_options *options, struct user_error *error);
+bool validate_transfers(struct validation_set *set, const struct validation_options *options, struct user_error *error);
+bool validate_nics(struct validation_set *set, const struct validation_options *options, struct user_error *error);
+bool validate_steps(struct validation_set *set, const struct validation_options *options, struct user_error *error);
 
 #endif

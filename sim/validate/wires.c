@@ -69,11 +69,10 @@ static bool nic_of(const char *machine, struct nic *nic, struct user_error *erro
 
 /* ---- Writes of one NIC ------------------------------------------------------------------------------------------ */
 
-bool validate_nics(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_nics(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
     static const uint32_t stream = 10000; /* writes */
-    (void)threads;
-    (void)quick;
+    (void)options;
     struct csv_table table;
     struct nic nics[2];
     if (!nic_of("h200", &nics[0], error) || !nic_of("h200-efa", &nics[1], error) ||
@@ -134,10 +133,9 @@ static void one_setup(struct validation *v, const struct csv_table *table, uint3
     }
 }
 
-bool validate_transfers(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_transfers(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
-    (void)threads;
-    (void)quick;
+    (void)options;
     struct csv_table table;
     if (!csv_table_load("validation/kv-transfers.csv", &table, error))
         return false;
@@ -172,8 +170,8 @@ static bool on_row(void *self, const struct request_row *row, bool met)
     return true;
 }
 
-/* Mean time to the first token of one request at a time, as the shipped scenario describes it. */
-static int64_t ttft_ns(const char *name, uint32_t prompt, struct user_error *error)
+/* Mean time to the first token of one request at a time, as the shipped scenario describes it, its prefill scaled. */
+static int64_t ttft_ns(const char *name, uint32_t prompt, uint32_t prefill_permille, struct user_error *error)
 {
     char path[1200];
     char value[32];
@@ -183,6 +181,8 @@ static int64_t ttft_ns(const char *name, uint32_t prompt, struct user_error *err
     struct scenario *scenario = scenario_load(path, &set, 1, error);
     if (scenario == NULL)
         return 0;
+    for (uint32_t p = 0; p < scenario->pool_count; p++)
+        scenario->pools[p].engine.prefill_permille = prefill_permille;
     struct deployment_choice choice = deployment_default(scenario);
     struct ttft ttft = {0};
     struct run_options options = {.self = &ttft, .row = on_row};
@@ -202,41 +202,97 @@ static int64_t layer_ns(const struct nic *nic, uint32_t prompt)
     return flow_time(nic, 4, 1, 2, chunk / 128, 32768).landed_ns;
 }
 
+/* Two constants from the rows of 4096 and 16384 tokens: a time before the first byte, and what the posting thread takes
+ * for a write. With them the NIC is asked about the others. */
+static struct nic fitted_nic(const struct nic *nic, const struct csv_table *table)
+{
+    uint32_t transfer = csv_column(table, "transfer_us");
+    double writes[2];
+    double ns[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        uint32_t row = 2 * k;
+        writes[k] = 4.0 * 2.0 * (double)(csv_integer(table, row, 0, 0) / 128);
+        ns[k] = (double)csv_integer(table, row, transfer, 0) * 1e3;
+    }
+    double posting = (ns[1] - ns[0]) / (writes[1] - writes[0]);
+    struct nic fitted = *nic;
+    fitted.posting_ps = (int64_t)(posting * 1e3);
+    fitted.base_ns = (int64_t)(ns[0] - posting * writes[0]);
+    fitted.queue_depth = 0;
+    return fitted;
+}
+
 static void layer_transfers(struct validation_set *set, const struct csv_table *table, const struct nic *nic)
 {
-    struct validation *v =
-        validation_add(set, "layerwise-transfer", "layer-wise transfer: one layer, no fitted constant", 5 * PERCENT, 0);
-    for (uint32_t i = 0; i < table->row_count; i++)
-        validation_case(v, csv_integer(table, i, csv_column(table, "transfer_us"), 0) * 1000,
-                        layer_ns(nic, (uint32_t)csv_integer(table, i, 0, 0)), "a layer of %s tokens",
-                        csv_text(table, i, 0));
+    struct nic fitted = fitted_nic(nic, table);
+    for (int k = 0; k < 2; k++) {
+        struct validation *v = k == 0 ? validation_add(set, "layerwise-transfer",
+                                                       "layer-wise transfer: one layer, no fitted constant", 0, 0)
+                                      : validation_add(set, "layerwise-transfer-fit",
+                                                       "layer-wise transfer: one layer, two constants", 5 * PERCENT, 0);
+        for (uint32_t i = 0; i < table->row_count; i++)
+            if (k == 0 || (i != 0 && i != 2))
+                validation_case(v, csv_integer(table, i, csv_column(table, "transfer_us"), 0) * 1000,
+                                layer_ns(k == 0 ? nic : &fitted, (uint32_t)csv_integer(table, i, 0, 0)),
+                                "a layer of %s tokens", csv_text(table, i, 0));
+        v->fitted = k == 0 ? 0 : 2;
+        v->constants = v->fitted;
+        validation_finish(v);
+    }
+}
+
+/* One of the two tables of TTFT. With `fit`, a scale of prefill and an offset are chosen on two of its rows: 4096 and
+ * 65536 tokens. TTFT grows in proportion to the scale but for the decode steps in it, which the offset takes up. */
+static void ttft_table(struct validation *v, const struct csv_table *table, const char *name, const char *column,
+                       bool fit, struct user_error *error)
+{
+    static const uint32_t fit_rows[2] = {0, 4};
+    uint32_t measured = csv_column(table, column);
+    uint32_t scale = 1000;
+    int64_t offset_ns = 0;
+    if (fit) {
+        double ours[2];
+        double theirs[2];
+        for (int k = 0; k < 2; k++) {
+            ours[k] = (double)ttft_ns(name, (uint32_t)csv_integer(table, fit_rows[k], 0, 0), 1000, error);
+            theirs[k] = (double)csv_integer(table, fit_rows[k], measured, 0) * 1e3;
+        }
+        if (error->set)
+            return;
+        scale = (uint32_t)((theirs[1] - theirs[0]) / (ours[1] - ours[0]) * 1000.0 + 0.5);
+        offset_ns = (int64_t)(theirs[0] - ours[0] * scale / 1000.0);
+        v->fitted = v->constants = 2;
+    }
+    for (uint32_t i = 0; i < table->row_count && !error->set; i++) {
+        if (fit && (i == fit_rows[0] || i == fit_rows[1]))
+            continue;
+        uint32_t prompt = (uint32_t)csv_integer(table, i, 0, 0);
+        int64_t ours = ttft_ns(name, prompt, scale, error) + offset_ns;
+        if (!error->set)
+            validation_case(v, csv_integer(table, i, measured, 0) * 1000, ours, "%u tokens", prompt);
+    }
     validation_finish(v);
 }
 
-bool validate_layerwise(struct validation_set *set, uint32_t threads, bool quick, struct user_error *error)
+bool validate_layerwise(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
     static const char *const names[2] = {"layerwise-qwen3-235b-colocated", "layerwise-qwen3-235b"};
     static const char *const columns[2] = {"colocated_us", "disaggregated_us"};
-    static const char *const keys[2] = {"layerwise-colocated", "layerwise-disaggregated"};
-    static const char *const sources[2] = {"layer-wise transfer: TTFT colocated, no fitted constant",
-                                           "layer-wise transfer: TTFT disaggregated, no fitted constant"};
-    (void)threads;
-    (void)quick;
+    static const char *const keys[2][2] = {{"layerwise-colocated", "layerwise-colocated-fit"},
+                                           {"layerwise-disaggregated", "layerwise-disaggregated-fit"}};
+    static const char *const sources[2][2] = {{"layer-wise transfer: TTFT colocated, no fitted constant",
+                                               "layer-wise transfer: TTFT colocated, prefill scale and offset"},
+                                              {"layer-wise transfer: TTFT disaggregated, no fitted constant",
+                                               "layer-wise transfer: TTFT disaggregated, prefill scale and offset"}};
+    (void)options;
     struct csv_table table;
     struct nic nic;
     if (!nic_of("h200-efa", &nic, error) || !csv_table_load("validation/layerwise.csv", &table, error))
         return false;
-    for (int k = 0; k < 2; k++) {
-        struct validation *v = validation_add(set, keys[k], sources[k], 5 * PERCENT, 0);
-        for (uint32_t i = 0; i < table.row_count && !error->set; i++) {
-            uint32_t prompt = (uint32_t)csv_integer(&table, i, 0, 0);
-            int64_t ours = ttft_ns(names[k], prompt, error);
-            if (!error->set)
-                validation_case(v, csv_integer(&table, i, csv_column(&table, columns[k]), 0) * 1000, ours, "%u tokens",
-                                prompt);
-        }
-        validation_finish(v);
-    }
+    for (int k = 0; k < 2; k++)
+        for (int fit = 0; fit < 2 && !error->set; fit++)
+            ttft_table(validation_add(set, keys[k][fit], sources[k][fit], 5 * PERCENT, 0), &table, names[k], columns[k],
+                       fit == 1, error);
     layer_transfers(set, &table, &nic);
     csv_table_free(&table);
     return !error->set;

@@ -374,10 +374,76 @@ static void test_an_abort_in_the_line_for_the_batch(void **state)
     request(1, 16, 9);
     request(2, 16, 9);
     lone_steps_done(&mixed, 1);
-    lone_steps_done(&mixed, 1); /* r1 decodes; r2 has its first token and no place */
+    lone_steps_done(&mixed, 1); /* r1 decodes; r2 has no place in the batch and is not begun */
     lone_forget(&mixed);
     abort_request(2);
     assert_calls(&mixed, "send n0 aborted r2\n");
+    lone_run_dry(&mixed);
+    assert_lone_empty(&mixed);
+}
+
+/* A prompt under way counts in the batch: the next one does not come in before its place is free. */
+static void test_a_full_batch_admits_no_prompt(void **state)
+{
+    (void)state;
+    cluster.config[MIXED].scheduler.batch_max = 1;
+    begin();
+    request(1, 16, 3);
+    request(2, 16, 3);
+    assert_calls(&mixed, "launch 1 x1 g0 prefill 1/16+0 chunk r1 0+16\n");
+    lone_steps_done(&mixed, 1);
+    assert_calls(&mixed, "send n0 first_token r1 produced 1\n"
+                         "launch 2 x2 g0 decode 1/16 join r1 @16\n");
+    lone_steps_done(&mixed, 2);
+    assert_calls(&mixed, "send n0 finished r1 produced 3\n"
+                         "launch 3 x1 g0 prefill 1/16+0 leave r1 chunk r2 0+16\n");
+    lone_run_dry(&mixed);
+    assert_lone_empty(&mixed);
+}
+
+/* While r1 decodes, prompts are looked for at steps 4, 8, ...; on an idle instance at once. */
+static void test_prompts_are_looked_for_at_every_fourth_step(void **state)
+{
+    (void)state;
+    cluster.config[MIXED].scheduler.receive_steps = 4;
+    begin();
+    request(1, 16, 9);
+    lone_steps_done(&mixed, 1);
+    lone_forget(&mixed);
+    request(2, 16, 1);
+    lone_steps_done(&mixed, 1); /* two steps are done */
+    assert_calls(&mixed, "launch 3 x2 g0 decode 1/17\n");
+    lone_steps_done(&mixed, 2);
+    assert_calls(&mixed, "launch 4 x1 g0 decode 1/19 prefill 1/16+0 chunk r2 0+16\n");
+    lone_run_dry(&mixed);
+    assert_lone_empty(&mixed);
+}
+
+/* Two groups: r2 waits for a prompt in the other one, or for three steps. */
+static void test_prompts_of_groups_are_gathered(void **state)
+{
+    (void)state;
+    cluster.config[MIXED].group_count = 2;
+    cluster.config[MIXED].geometry.parallelism.data = 2;
+    cluster.config[MIXED].scheduler.gather_steps = 3;
+    begin();
+    request(1, 16, 12);
+    lone_steps_done(&mixed, 1);
+    lone_forget(&mixed);
+    request(2, 16, 1);
+    lone_steps_done(&mixed, 1);
+    assert_calls(&mixed, "launch 3 x3 g0 decode 1/17\n");
+    request(3, 16, 1);
+    lone_steps_done(&mixed, 1);
+    assert_non_null(strstr(mixed.text, "chunk r2"));
+    assert_non_null(strstr(mixed.text, "chunk r3"));
+    lone_steps_done(&mixed, 1);
+    lone_forget(&mixed);
+    request(4, 16, 1);
+    lone_steps_done(&mixed, 1);
+    assert_non_null(strstr(mixed.text, " x3 "));
+    lone_steps_done(&mixed, 3);
+    assert_non_null(strstr(mixed.text, "chunk r4"));
     lone_run_dry(&mixed);
     assert_lone_empty(&mixed);
 }
@@ -438,6 +504,9 @@ int main(void)
         CASE(test_preempted_and_computed_again),
         CASE(test_a_prompt_waits_for_pages),
         CASE(test_a_whole_output_reserved_is_never_preempted),
+        CASE(test_a_full_batch_admits_no_prompt),
+        CASE(test_prompts_are_looked_for_at_every_fourth_step),
+        CASE(test_prompts_of_groups_are_gathered),
         CASE(test_what_cannot_fit_is_rejected),
         CASE(test_a_cached_prefix_is_not_computed_again),
         CASE(test_an_abort_in_the_queue),
