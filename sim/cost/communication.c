@@ -46,6 +46,18 @@ struct operator_time all_reduce_time(const struct device *device, const struct k
     return (struct operator_time){.ns = ns, .bound = BOUND_COMMUNICATION, .estimate = estimate, .source = source};
 }
 
+struct operator_time gather_scatter_time(const struct device *device, const struct kernel_sheet *gather,
+                                         const struct kernel_sheet *scatter, double ranks, double elements)
+{
+    if (gather == NULL || scatter == NULL)
+        return all_reduce_time(device, NULL, NULL, ranks, elements);
+    enum estimate there;
+    enum estimate back;
+    double ns = kernel_sheet_ns(gather, ranks, elements, &there) + kernel_sheet_ns(scatter, ranks, elements, &back);
+    return (struct operator_time){
+        .ns = ns, .bound = BOUND_COMMUNICATION, .estimate = there > back ? there : back, .source = gather->source};
+}
+
 struct operator_time all_to_all_time(const struct device *device, double ranks, double tokens, double hidden,
                                      double active)
 {

@@ -44,9 +44,13 @@ static void measure_operator(struct device_model *model, struct kernel_chooser *
         if (ranks <= 1.0)
             return;
         o->measured = keep(model, kernel_choose_all_reduce(chooser, ranks, sheet_next(model)));
-        o->nccl = keep(model, kernel_choose_nccl(chooser, ranks, sheet_next(model)));
+        o->nccl = keep(model, kernel_choose_nccl(chooser, "all_reduce", ranks, sheet_next(model)));
         return;
     }
+    case OPERATOR_GATHER_SCATTER:
+        o->measured = keep(model, kernel_choose_nccl(chooser, "all_gather", o->n, sheet_next(model)));
+        o->nccl = keep(model, kernel_choose_nccl(chooser, "reduce_scatter", o->n, sheet_next(model)));
+        return;
     case OPERATOR_ELEMENTWISE:
     case OPERATOR_EXPERTS: /* by the model's one shape of experts */
     case OPERATOR_ALL_TO_ALL:

@@ -124,7 +124,16 @@ static void add_experts(struct device_model *model, const struct architecture *a
     double ranks = (double)p.tensor * p.data;
     enum driver driver = p.data > 1 ? DRIVER_SHARED : DRIVER_TOKENS;
     add_gemm(model, "router", DRIVER_TOKENS, count, a->experts, a->hidden, FORMAT_BF16);
-    if (p.data > 1 && p.expert == ranks)
+    /* Inside a node engines gather all tokens and scatter the sums; DeepEP, which sends a token only where its experts
+     * are, is what they use across nodes. */
+    if (p.data > 1 && ranks <= model->device.gpus_per_node)
+        add(model, (struct operator){.name = "expert gather and scatter",
+                                     .kind = OPERATOR_GATHER_SCATTER,
+                                     .driver = driver,
+                                     .count = count,
+                                     .n = ranks,
+                                     .k = a->hidden});
+    else if (p.data > 1 && p.expert == ranks)
         add(model, (struct operator){.name = "expert dispatch and combine",
                                      .kind = OPERATOR_ALL_TO_ALL,
                                      .driver = DRIVER_TOKENS,
@@ -180,6 +189,8 @@ struct operator_time operator_evaluate(const struct device_model *model, const s
         return moe_time(device, tokens, &model->moe);
     case OPERATOR_ALL_REDUCE:
         return all_reduce_time(device, o->measured, o->nccl, o->n, tokens * o->k);
+    case OPERATOR_GATHER_SCATTER:
+        return gather_scatter_time(device, o->measured, o->nccl, o->n, tokens * o->k);
     case OPERATOR_ALL_TO_ALL:
         return all_to_all_time(device, o->n, tokens * o->k, model->moe.hidden, model->moe.active);
     case OPERATOR_STAGE_HOP:

@@ -24,6 +24,7 @@ enum operator_kind {
     OPERATOR_ALL_REDUCE = 4,
     OPERATOR_ALL_TO_ALL = 5,
     OPERATOR_STAGE_HOP = 6,
+    OPERATOR_GATHER_SCATTER = 7,
 };
 
 /* A product with an absorbed half of latent attention, which tables of its own are measured for. */
@@ -41,7 +42,7 @@ struct operator
     double k;             /* rows of a product, kernels of a pass, elements a token of a collective */
     enum absorbed absorbed;
     const struct kernel_sheet *measured; /* NULL: by distilled efficiencies, or by a formula */
-    const struct kernel_sheet *nccl;     /* of an all-reduce, beyond the engine's own */
+    const struct kernel_sheet *nccl;     /* of an all-reduce, beyond the engine's own; of a gather, the scatter */
 };
 
 /* Sequences of the decode table: 8 knots an octave up to 2^15. Contexts: none, then powers of two from 64 to 64 Mi. */

@@ -32,8 +32,9 @@ struct wish {
     bool engines_only;                /* no other engine */
     struct wish_key keys[KEYS_MAX];
     double outer;
-    double inner;        /* 0: a curve for every one */
-    double floor_ns_max; /* 0: any */
+    double inner;              /* 0: a curve for every one */
+    double floor_ns_max;       /* 0: any */
+    const char *second_source; /* part of the name of a kernel that comes after others; NULL: none */
 };
 
 void kernel_chooser_make(struct kernel_chooser *chooser, const struct device *device, const struct hardware *hardware,
@@ -104,6 +105,11 @@ static double category_distance(const struct kernel_table *table, uint32_t first
             is_odd_kernel(table->texts[c][kernel_key(table, first, c)]))
             distance += 0.5;
     }
+    if (wish->second_source != NULL)
+        for (uint32_t c = 0; c + kind->dimension_count < kind->column_count; c++)
+            if (strcmp(kind->columns[c].name, "kernel_source") == 0 &&
+                strstr(table->texts[c][kernel_key(table, first, c)], wish->second_source) != NULL)
+                distance += 0.125;
     if (wish->inner > 0.0) {
         bool present = false;
         for (uint32_t s = first; s < first + count && !present; s++)
@@ -344,6 +350,8 @@ bool kernel_choose_experts(struct kernel_chooser *chooser, const struct moe_shap
     else if (shape->format == FORMAT_FP4 || shape->format == FORMAT_INT4)
         neutral = order_vllm;
     wish_engines(&wish, chooser->engine, neutral);
+    /* TensorRT-LLM's fp4 experts on Blackwell: its own generated kernels before CUTLASS's. */
+    wish.second_source = "cutlass";
     if (!choose(chooser, &wish, sheet))
         return false;
     sheet_scale(chooser, sheet);
@@ -364,13 +372,14 @@ bool kernel_choose_all_reduce(struct kernel_chooser *chooser, double ranks, stru
     return choose(chooser, &wish, sheet);
 }
 
-bool kernel_choose_nccl(struct kernel_chooser *chooser, double ranks, struct kernel_sheet *sheet)
+bool kernel_choose_nccl(struct kernel_chooser *chooser, const char *collective, double ranks,
+                        struct kernel_sheet *sheet)
 {
     struct wish wish = {
         .kind = KERNEL_NCCL,
         .inner = ranks,
         .engines = {"nccl"},
-        .keys = {{.column = "op_name", .texts = {"all_reduce"}}, {.column = "nccl_dtype", .texts = {"half"}}},
+        .keys = {{.column = "op_name", .texts = {collective}}, {.column = "nccl_dtype", .texts = {"half"}}},
     };
     return choose(chooser, &wish, sheet);
 }

@@ -43,8 +43,10 @@ bool kernel_choose_absorbed(struct kernel_chooser *chooser, const struct attenti
 bool kernel_choose_experts(struct kernel_chooser *chooser, const struct moe_shape *shape, double width, double tensor,
                            struct kernel_sheet *sheet);
 
-/* The engine's own all-reduce, and NCCL's, over elements of bf16. */
+/* The engine's own all-reduce, and NCCL's collectives ("all_reduce", "all_gather", "reduce_scatter"), over elements of
+ * bf16 of all ranks together. */
 bool kernel_choose_all_reduce(struct kernel_chooser *chooser, double ranks, struct kernel_sheet *sheet);
-bool kernel_choose_nccl(struct kernel_chooser *chooser, double ranks, struct kernel_sheet *sheet);
+bool kernel_choose_nccl(struct kernel_chooser *chooser, const char *collective, double ranks,
+                        struct kernel_sheet *sheet);
 
 #endif

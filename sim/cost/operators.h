@@ -96,6 +96,11 @@ struct operator_time prefill_attention_time(const struct device *device, const s
 struct operator_time all_reduce_time(const struct device *device, const struct kernel_sheet *measured,
                                      const struct kernel_sheet *nccl, double ranks, double elements);
 
+/* All-gather of the tokens of `ranks` GPUs of a node, and the scatter of their sums: `elements` of bf16 in all, each
+ * way. Without tables: as an all-reduce, which does the same. */
+struct operator_time gather_scatter_time(const struct device *device, const struct kernel_sheet *gather,
+                                         const struct kernel_sheet *scatter, double ranks, double elements);
+
 /* Dispatch and combine of `tokens` tokens of one rank to `active` experts each, among `ranks` GPUs. */
 struct operator_time all_to_all_time(const struct device *device, double ranks, double tokens, double hidden,
                                      double active);
