@@ -65,6 +65,7 @@ static struct pool pool(const char *name, enum node_role role, uint32_t count)
         .page_tokens = 64,
         .layout = LAYOUT_HND,
         .memory_utilization_permille = 900,
+        .engine = engine_neutral(),
         .scheduler =
             {.queue = QUEUE_FCFS, .token_budget = 8192, .batch_max = 256, .headroom_tokens = 256, .repeat_max = 1024},
     };
