@@ -25,8 +25,10 @@
 /* An idle thread first polls on, since on a busy fabric the next completion is near, then naps: remote writes land only
  * while their target polls, so a nap is a price on the latency of the first write after a pause. It never yields:
  * whoever yields a core that others want waits for a turn of milliseconds, and whoever wakes from a nap is let in at
- * once. */
-#define SPINS 256u
+ * once. A poll that finds nothing costs the other side, which writes to the same words of memory: half a microsecond
+ * lies between two. */
+#define SPINS 128u
+#define SPIN_GAP_NS 500
 #define NAP_NS 20000L
 #define NAPS 500u /* 10 ms without anything */
 #define LONG_NAP_NS 100000L
@@ -207,8 +209,12 @@ static void publish_staging(struct fabric_thread *thread)
 /* `heard`: the bell before commands were looked for, so that none is slept over. */
 static void rest(struct fabric_thread *thread, uint32_t idle, uint32_t heard)
 {
-    if (idle <= SPINS)
+    if (idle <= SPINS) {
+        int64_t until_ns = clock_now_ns() + SPIN_GAP_NS;
+        while (clock_now_ns() < until_ns)
+            continue;
         return;
+    }
     bool calm = idle >= SPINS + CALM_NAPS && fabric_quiet(thread->fabric) && !fabric_awaits(thread->fabric);
     word_wait(&thread->bell, heard, calm ? CALM_NAP_NS : idle < SPINS + NAPS ? NAP_NS : LONG_NAP_NS);
 }
