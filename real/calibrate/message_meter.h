@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The median of half the round trips. False with a sentence; without one when interrupted. The caller has one thread.
- */
+/* The median of half the round trips. False with a sentence; without one when interrupted. The caller has one
+ * thread. */
 bool message_meter(const char *address, int64_t *message_ns, char *error, size_t error_size);
 
 #endif

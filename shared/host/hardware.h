@@ -21,7 +21,7 @@ struct nic {
 
 struct hardware {
     char name[64];
-    char gpu[16]; /* "H100", "H200", ...: selects the measured kernels; empty: only `steps` */
+    char gpu[16];             /* "H100", "H200", ...: selects the measured kernels; empty: only `steps` */
     char kernel_folder[1024]; /* packs of measured kernels beside the scenario; "": only the library's */
     uint32_t gpus_per_node;
     uint64_t memory_bytes; /* per GPU */

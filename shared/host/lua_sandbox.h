@@ -55,7 +55,7 @@ struct sandbox {
     int64_t stop_ns; /* on the thread's processor clock */
     bool overrun;
     struct user_error *error; /* of the call under way */
-    uint32_t replaced_count; /* filled in by the owner before anything runs */
+    uint32_t replaced_count;  /* filled in by the owner before anything runs */
     struct sandbox_replaced replaced[SANDBOX_REPLACED_MAX];
     uint32_t source_count;
     struct sandbox_source sources[SANDBOX_SOURCES_MAX];

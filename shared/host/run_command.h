@@ -42,8 +42,8 @@ bool run_record_read(const struct arguments *arguments, uint32_t *record, struct
  * `params` has room for `count`; returns how many there are. */
 uint32_t run_params(const struct scenario_override *sets, size_t count, struct results_param *params);
 
-/* The parameter that marks a replay of that run, in *param and `text`; returns how many there are: 0 where it is none.
- */
+/* The parameter that marks a replay of that run, in *param and `text`; returns how many there are: 0 where it is
+ * none. */
 uint32_t run_replay_param(int64_t replay_of, char text[24], struct results_param *param);
 
 /* Shows a stored run, or adds it to `answers` where the format is JSON, and asks the scenario what it expected. Returns

@@ -72,8 +72,8 @@ static struct architecture model_of(enum model model)
     return a;
 }
 
-/* What must come out, computed once a model, for prompts that share nothing and for those that share their beginnings.
- */
+/* What must come out, computed once a model, for prompts that share nothing and for those that share their
+ * beginnings. */
 struct reference {
     bool known;
     uint32_t tokens[REQUESTS][OUTPUT];
