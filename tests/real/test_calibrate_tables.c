@@ -338,7 +338,8 @@ static void make_profile(struct sample_profile *sample)
     profile->hardware.poll_ns = 105;
     profile->hardware.message_ns = 20168;
     for (size_t i = 0; i < FABRIC_SIZES; i++)
-        profile->fabric.single[i] = profile->fabric.stream[i] = (struct write_time){512 << i, 1000 << i};
+        profile->fabric.single[i] = profile->fabric.stream[i] =
+            (struct write_time){UINT32_C(512) << i, INT64_C(1000) << i};
     sample->plan.count = 1;
     struct step_job *job = &sample->plan.item[0];
     snprintf(job->name, sizeof job->name, "tiny-gqa TP2");

@@ -116,7 +116,11 @@ resumed=0
 for turn in $(seq 18); do
     "$TANDEM" plan "$scenario" --db "$here/plan.db" --format json > "$here/killed" 2> "$here/err" &
     writer=$!
-    # Most of them early: what is stored makes the rest of the search shorter each time.
+    # Two of three once the search has begun, the others at any moment. Most of them early: what is stored makes the rest
+    # of the search shorter each time.
+    while [ $((turn % 3)) != 2 ] && [ ! -s "$here/plan.db" ] && kill -0 "$writer" 2> "$here/err"; do
+        sleep 0.002
+    done
     sleep "$(awk "BEGIN { print ($RANDOM % 1000) * $took_ms / 2e6 }")"
     kill -9 "$writer" 2> "$here/err" || true
     killed=0
@@ -147,12 +151,15 @@ interrupted=0
 for turn in 1 2 3 4 5 6; do
     "$TANDEM" plan "$scenario" --db "$here/plan.db" --threads 1 > "$here/out" 2> "$here/err" &
     writer=$!
-    sleep "$(awk "BEGIN { print $took_ms / 1e3 / (1 + $turn) }")"
+    # Some probes are stored, the search is not over.
+    until [ "$(sql "$here/plan.db" 'SELECT count(*) > 2 FROM probe' 2> /dev/null)" = 1 ] || ! kill -0 "$writer" 2> /dev/null; do
+        sleep 0.002
+    done
     kill -INT "$writer" 2> /dev/null || true
     got=0
     wait "$writer" || got=$?
     [ "$got" = 130 ] && [ -e "$here/plan.db" ] && interrupted=1 && break
-    [ "$got" = 0 ] || [ "$got" = 130 ] || fail "interrupted: status $got"
+    [ "$got" = 0 ] || [ "$got" = 130 ] || fail "interrupted: status $got: $(cat "$here/err")"
     rm -f "$here"/plan.db*
 done
 [ "$interrupted" = 1 ] || fail "no search was interrupted"
