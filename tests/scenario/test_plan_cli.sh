@@ -116,8 +116,8 @@ resumed=0
 for turn in $(seq 18); do
     "$TANDEM" plan "$scenario" --db "$here/plan.db" --format json > "$here/killed" 2> "$here/err" &
     writer=$!
-    # Two of three once the search has begun, the others at any moment. Most of them early: what is stored makes the rest
-    # of the search shorter each time.
+    # Two of three once the search has begun, the others at any moment. Most of them early: what is stored makes the
+    # rest of the search shorter each time.
     while [ $((turn % 3)) != 2 ] && [ ! -s "$here/plan.db" ] && kill -0 "$writer" 2> "$here/err"; do
         sleep 0.002
     done
@@ -152,7 +152,8 @@ for turn in 1 2 3 4 5 6; do
     "$TANDEM" plan "$scenario" --db "$here/plan.db" --threads 1 > "$here/out" 2> "$here/err" &
     writer=$!
     # Some probes are stored, the search is not over.
-    until [ "$(sql "$here/plan.db" 'SELECT count(*) > 2 FROM probe' 2> /dev/null)" = 1 ] || ! kill -0 "$writer" 2> /dev/null; do
+    while kill -0 "$writer" 2> /dev/null; do
+        [ "$(sql "$here/plan.db" 'SELECT count(*) > 2 FROM probe' 2> /dev/null)" != 1 ] || break
         sleep 0.002
     done
     kill -INT "$writer" 2> /dev/null || true
