@@ -1,5 +1,6 @@
 /* See csv_table.h. */
 #include "host/csv_table.h"
+#include "host/scenario_lua.h"
 
 #include "base/check.h"
 
@@ -9,18 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef TANDEM_SCENARIO_ROOT
-#define TANDEM_SCENARIO_ROOT "scenarios"
-#endif
-
 #define BYTES_MAX (size_t)(64 << 20)
 #define BLOCK ((size_t)1 << 16)
-
-const char *csv_table_root(void)
-{
-    const char *root = getenv("TANDEM_SCENARIOS");
-    return root != NULL ? root : TANDEM_SCENARIO_ROOT;
-}
 
 /* ---- Bytes ------------------------------------------------------------------------------------------------------ */
 
@@ -142,7 +133,7 @@ bool csv_table_read(const char *path, struct csv_table *table, struct user_error
 bool csv_table_load(const char *name, struct csv_table *table, struct user_error *error)
 {
     char path[sizeof table->path];
-    snprintf(path, sizeof path, "%s/%s", csv_table_root(), name);
+    snprintf(path, sizeof path, "%s/%s", scenario_library_root(), name);
     return csv_table_read(path, table, error);
 }
 

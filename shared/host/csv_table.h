@@ -28,9 +28,6 @@ bool csv_table_read(const char *path, struct csv_table *table, struct user_error
 
 void csv_table_free(struct csv_table *table);
 
-/* Where the shipped scenarios are. */
-const char *csv_table_root(void);
-
 /* A column that the program's own tables have: asking for another is a bug. */
 uint32_t csv_column(const struct csv_table *table, const char *name);
 

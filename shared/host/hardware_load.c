@@ -1,16 +1,12 @@
 /* See hardware_load.h. */
 #include "host/hardware_load.h"
 
+#include "host/lua_library.h"
 #include "host/scenario_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Where the shipped scenarios are, unless TANDEM_SCENARIOS says otherwise. Set by the build. */
-#ifndef TANDEM_SCENARIO_ROOT
-#define TANDEM_SCENARIO_ROOT "scenarios"
-#endif
 
 struct request {
     const char *name;
@@ -27,22 +23,14 @@ static bool is_path(const char *name)
 /* Leaves what the file returned on the stack. */
 static void run(lua_State *L, const char *name)
 {
-    char relative[SANDBOX_PATH_SIZE];
-    char path[SANDBOX_PATH_SIZE];
     if (is_path(name)) {
         sandbox_run_file(L, name);
         return;
     }
-    if (strlen(name) + sizeof ".lua" > sizeof relative)
-        sandbox_fail(L, NULL, 0, NULL, "%.60s...: the name is too long", name);
-    snprintf(relative, sizeof relative, "%s", name);
-    for (char *dot = relative; (dot = strchr(dot, '.')) != NULL;)
-        *dot = '/';
-    strcat(relative, ".lua");
-    if (!sandbox_find_file(sandbox_of(L), relative, path, sizeof path))
-        sandbox_fail(L, NULL, 0, NULL, "no profile '%s' among the shipped scenarios; a file is named with its .lua",
-                     name);
-    sandbox_run_file(L, path);
+    lua_library_environment(L);
+    lua_getfield(L, -1, "require");
+    lua_pushstring(L, name);
+    lua_call(L, 1, 1);
 }
 
 static int load_protected(lua_State *L)
@@ -68,9 +56,8 @@ bool hardware_load(const char *name, struct hardware *hardware, struct user_erro
 {
     struct sandbox sandbox;
     struct request request = {.name = name, .hardware = hardware};
-    const char *root = getenv("TANDEM_SCENARIOS");
     *hardware = (struct hardware){.gpus_per_node = 0};
-    bool good = sandbox_open(&sandbox, ".", root != NULL ? root : TANDEM_SCENARIO_ROOT, scenario_words_open, error) &&
+    bool good = sandbox_open(&sandbox, ".", scenario_library_root(), scenario_words_open, error) &&
                 sandbox_call(&sandbox, load_protected, &request, error);
     sandbox_close(&sandbox);
     free(request.origins.items);

@@ -8,46 +8,10 @@
 #include "host/scenario_schema.h"
 #include "host/scenario_words.h"
 
-#include <errno.h>
 #include <lauxlib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static bool find(lua_State *L, const char *file, char *path, size_t size)
-{
-    const struct sandbox *sandbox = sandbox_of(L);
-    const char *const folders[] = {file[0] == '/' ? "" : sandbox->folder, sandbox->root};
-    size_t count = file[0] == '/' || sandbox->root[0] == '\0' ? 1 : 2;
-    for (size_t k = 0; k < count; k++) {
-        int length = snprintf(path, size, "%s%s%s", folders[k], folders[k][0] == '\0' ? "" : "/", file);
-        FILE *stream = length > 0 && (size_t)length < size ? fopen(path, "rb") : NULL;
-        if (stream != NULL) {
-            fclose(stream);
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The text of a file, ended by 0; it belongs to a Lua string on top of the stack. */
-static const char *push_file(lua_State *L, const char *path, size_t *length)
-{
-    FILE *stream = fopen(path, "rb");
-    char *text = malloc(SANDBOX_FILE_BYTES_MAX + 1);
-    *length = stream == NULL || text == NULL ? 0 : fread(text, 1, SANDBOX_FILE_BYTES_MAX + 1, stream);
-    bool failed = stream == NULL || text == NULL || ferror(stream) != 0;
-    int reason = errno;
-    if (stream != NULL)
-        fclose(stream);
-    if (failed || *length > SANDBOX_FILE_BYTES_MAX) {
-        free(text);
-        sandbox_fail(L, path, 0, NULL, "%s", failed ? strerror(reason) : "larger than the config.json of a model");
-    }
-    const char *copy = lua_pushlstring(L, text, *length);
-    free(text);
-    return copy;
-}
 
 /* The name of the folder that the file lies in, as models are kept; of the file where there is none. */
 static void name_from_path(const char *path, char *name, size_t size)
@@ -98,11 +62,13 @@ int lua_hf(lua_State *L)
     if (lua_gettop(L) != 1 || lua_type(L, 1) != LUA_TSTRING)
         return luaL_error(L, "hf takes the path of a config.json, as in hf(\"DeepSeek-R1/config.json\")");
     const char *file = lua_tostring(L, 1);
-    if (!find(L, file, path, sizeof path))
+    if (!sandbox_find_anywhere(sandbox_of(L), file, path, sizeof path))
         return luaL_error(L, "hf(\"%s\"): there is no such file beside the scenario", file);
-    const char *text = push_file(L, path, &length);
+    char *text = sandbox_read_file(L, path, &length);
     struct user_error error = {.set = false};
-    if (!model_config_read(path, text, length, &model, &error))
+    bool good = model_config_read(path, text, length, &model, &error);
+    free(text);
+    if (!good)
         sandbox_fail(L, NULL, 0, NULL, "%s", error.text);
     name_from_path(path, model.name, sizeof model.name);
 

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* How often the limits are looked at. Scenarios are short, so a fine step costs nothing that matters. */
 #define HOOK_STEP 100
@@ -235,24 +236,32 @@ static void run(lua_State *L, const struct sandbox_source *source)
     lua_call(L, 0, 1);
 }
 
-void sandbox_run_file(lua_State *L, const char *path)
+char *sandbox_read_file(lua_State *L, const char *path, size_t *length)
 {
     FILE *file = fopen(path, "rb");
     if (file == NULL)
         sandbox_fail(L, path, 0, NULL, "cannot be read: %s", strerror(errno));
     char *text = malloc(SANDBOX_FILE_BYTES_MAX + 1);
-    size_t length = text == NULL ? 0 : fread(text, 1, SANDBOX_FILE_BYTES_MAX + 1, file);
+    *length = text == NULL ? 0 : fread(text, 1, SANDBOX_FILE_BYTES_MAX + 1, file);
     bool failed = text == NULL || ferror(file) != 0;
     int reason = errno;
     fclose(file);
-    if (failed || length > SANDBOX_FILE_BYTES_MAX) {
+    if (failed || *length > SANDBOX_FILE_BYTES_MAX) {
         free(text);
         if (failed)
             sandbox_fail(L, path, 0, NULL, "cannot be read: %s", strerror(reason));
         sandbox_fail(L, path, 0, NULL, "larger than a scenario may be (%zu KiB)", SANDBOX_FILE_BYTES_MAX >> 10);
     }
-    char *fitted = realloc(text, length + 1);
-    run(L, add_source(L, path, fitted == NULL ? text : fitted, length));
+    text[*length] = '\0'; /* there is room: a file that fills it is too large */
+    char *fitted = realloc(text, *length + 1);
+    return fitted == NULL ? text : fitted;
+}
+
+void sandbox_run_file(lua_State *L, const char *path)
+{
+    size_t length;
+    char *text = sandbox_read_file(L, path, &length);
+    run(L, add_source(L, path, text, length));
 }
 
 void sandbox_run_text(lua_State *L, const char *name, const char *text, size_t length)
@@ -287,6 +296,18 @@ bool sandbox_find_file(const struct sandbox *sandbox, const char *relative, char
             break;
         int length = snprintf(path, path_size, "%s%s%s", folders[k], folders[k][0] == '\0' ? "" : "/", relative);
         if (length > 0 && (size_t)length < path_size && inside(path, folders[k]))
+            return true;
+    }
+    return false;
+}
+
+bool sandbox_find_anywhere(const struct sandbox *sandbox, const char *file, char *path, size_t path_size)
+{
+    const char *const folders[] = {file[0] == '/' ? "" : sandbox->folder, sandbox->root};
+    size_t count = file[0] == '/' || sandbox->root[0] == '\0' ? 1 : 2;
+    for (size_t k = 0; k < count; k++) {
+        int length = snprintf(path, path_size, "%s%s%s", folders[k], folders[k][0] == '\0' ? "" : "/", file);
+        if (length > 0 && (size_t)length < path_size && access(path, F_OK) == 0)
             return true;
     }
     return false;

@@ -85,6 +85,13 @@ _Noreturn void sandbox_fail(lua_State *L, const char *file, int line, const char
 void sandbox_run_file(lua_State *L, const char *path);
 void sandbox_run_text(lua_State *L, const char *name, const char *text, size_t length);
 
+/* The text of a file, ended by 0, at most SANDBOX_FILE_BYTES_MAX; the caller frees it. */
+char *sandbox_read_file(lua_State *L, const char *path, size_t *length);
+
+/* Finds a file that may lie anywhere, as data may and code may not: an absolute path as it is, any other from the
+ * scenario's folder, then from the shipped scenarios. */
+bool sandbox_find_anywhere(const struct sandbox *sandbox, const char *file, char *path, size_t path_size);
+
 /* Finds a file below the scenario's folder or, failing that, below the shipped scenarios; links that lead out of them
  * are not followed. Writes its path as errors show it. */
 bool sandbox_find_file(const struct sandbox *sandbox, const char *relative, char *path, size_t path_size);

@@ -113,15 +113,10 @@ static void hash_file(const struct cursor *load, const char *path, char *hex)
 static void find_trace(const struct cursor *cursor, const char *file, struct load *load)
 {
     const struct sandbox *sandbox = sandbox_of(cursor->reader->L);
-    const char *const folders[] = {file[0] == '/' ? "" : sandbox->folder, sandbox->root};
     char path[SANDBOX_PATH_SIZE * 2];
-    size_t count = file[0] == '/' || sandbox->root[0] == '\0' ? 1 : 2;
-    for (size_t k = 0; k < count; k++) {
-        snprintf(path, sizeof path, "%s%s%s", folders[k], folders[k][0] == '\0' ? "" : "/", file);
+    if (sandbox_find_anywhere(sandbox, file, path, sizeof path)) {
         char *absolute = realpath(path, NULL);
-        if (absolute == NULL)
-            continue;
-        size_t length = strlen(absolute);
+        size_t length = absolute == NULL ? sizeof load->trace_path : strlen(absolute);
         if (length < sizeof load->trace_path)
             memcpy(load->trace_path, absolute, length + 1);
         free(absolute);
@@ -130,7 +125,7 @@ static void find_trace(const struct cursor *cursor, const char *file, struct loa
         return;
     }
     const char *folder = sandbox->folder[0] == '\0' ? "." : sandbox->folder;
-    if (count == 1)
+    if (file[0] == '/' || sandbox->root[0] == '\0')
         cursor_fail(cursor, "file", "there is no %s%s%s", file, file[0] == '/' ? "" : " in ",
                     file[0] == '/' ? "" : folder);
     cursor_fail(cursor, "file", "there is no %s in %s or %s", file, folder, sandbox->root);

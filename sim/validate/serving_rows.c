@@ -141,7 +141,7 @@ static bool machine_of(const char *system, char *machine, size_t size)
 {
     char path[1200];
     snprintf(machine, size, "%.*s", (int)strcspn(system, "_"), system);
-    snprintf(path, sizeof path, "%s/hardware/%s.lua", csv_table_root(), machine);
+    snprintf(path, sizeof path, "%s/hardware/%s.lua", scenario_library_root(), machine);
     FILE *file = fopen(path, "r");
     if (file != NULL)
         fclose(file);
@@ -216,7 +216,7 @@ static bool find_base(struct serving *serving, const struct csv_table *models, u
     for (size_t i = 0; i < 4 && paths[row->disaggregated][i] != NULL; i++)
         sets[count++] = (struct scenario_override){paths[row->disaggregated][i], values[1 + i % 2]};
     char path[1200];
-    snprintf(path, sizeof path, "%s/validation/serving%s.lua", csv_table_root(),
+    snprintf(path, sizeof path, "%s/validation/serving%s.lua", scenario_library_root(),
              row->disaggregated ? "-disaggregated" : "");
     struct scenario *scenario = scenario_load(path, sets, count, error);
     if (scenario == NULL)

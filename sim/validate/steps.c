@@ -14,7 +14,7 @@ static struct scenario *scenario_of(const char *machine, struct user_error *erro
 {
     char path[1200];
     char value[64];
-    snprintf(path, sizeof path, "%s/validation/serving.lua", csv_table_root());
+    snprintf(path, sizeof path, "%s/validation/serving.lua", scenario_library_root());
     snprintf(value, sizeof value, "require \"hardware.%s\"", machine);
     const struct scenario_override sets[] = {{"model", "require \"models.llama-2-70b\""},
                                              {"pools.mixed.machine", value}};

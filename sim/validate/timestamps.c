@@ -81,7 +81,7 @@ static struct scenario *scenario_of(const struct server *server, struct user_err
 {
     char path[1200];
     char model[64];
-    snprintf(path, sizeof path, "%s/validation/timestamps.lua", csv_table_root());
+    snprintf(path, sizeof path, "%s/validation/timestamps.lua", scenario_library_root());
     snprintf(model, sizeof model, "require \"models.%s\"", server->model);
     const struct scenario_override set = {.path = "model", .value = model};
     struct scenario *scenario = scenario_load(path, &set, 1, error);
@@ -91,7 +91,7 @@ static struct scenario *scenario_of(const struct server *server, struct user_err
     set_memory(scenario, server);
     scenario->load = (struct load){.arrivals = ARRIVAL_TRACE, .trace_format = TRACE_FORMAT_CSV, .trace_repeat = 1};
     snprintf(scenario->load.trace_path, sizeof scenario->load.trace_path, "%s/validation/timestamps-%s.csv.xz",
-             csv_table_root(), server->shape.name);
+             scenario_library_root(), server->shape.name);
     return scenario;
 }
 

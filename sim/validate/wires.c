@@ -56,7 +56,7 @@ static bool nic_of(const char *machine, struct nic *nic, struct user_error *erro
 {
     char path[1200];
     char value[64];
-    snprintf(path, sizeof path, "%s/validation/serving.lua", csv_table_root());
+    snprintf(path, sizeof path, "%s/validation/serving.lua", scenario_library_root());
     snprintf(value, sizeof value, "require \"hardware.%s\"", machine);
     const struct scenario_override set = {"pools.mixed.machine", value};
     struct scenario *scenario = scenario_load(path, &set, 1, error);
@@ -175,7 +175,7 @@ static int64_t ttft_ns(const char *name, uint32_t prompt, uint32_t prefill_permi
 {
     char path[1200];
     char value[32];
-    snprintf(path, sizeof path, "%s/%s.lua", csv_table_root(), name);
+    snprintf(path, sizeof path, "%s/%s.lua", scenario_library_root(), name);
     snprintf(value, sizeof value, "%u", prompt);
     const struct scenario_override set = {"load.prompt", value};
     struct scenario *scenario = scenario_load(path, &set, 1, error);

@@ -150,7 +150,7 @@ static void what_is_wrong_is_said_before_anything_is_measured(void **state)
         {"--repeat 0", "--repeat: 0 is not between 1 and 101\n"},
         {"--window 5000", "--window: 5000 is not between 1 and 4096\n"},
         {"--base hardware.nothing",
-         "no profile 'hardware.nothing' among the shipped scenarios; a file is named with its .lua\n"},
+         "require 'hardware.nothing': there is no hardware/nothing.lua in . or " TANDEM_SOURCE_DIR "/scenarios\n"},
         {"--out /nowhere/profile.lua", "/nowhere/profile.lua: cannot be written: No such file or directory\n"},
         {"--out " GQA, GQA ": is there and no profile of tandem calibrate; --force overwrites it\n"},
         {"nothing.lua", "nothing.lua: cannot be read: No such file or directory\n"},
