@@ -65,12 +65,22 @@ static double norm_bytes(const struct architecture *a)
     return 8.0 * a->hidden;
 }
 
+/* Launches of `kernels` elementwise kernels, `norms` of which may follow an all-reduce. TensorRT-LLM's attention
+ * rotates keys and writes the cache itself, and its all-reduce adds the residual and norms. */
+static double launches(const struct device_model *model, double kernels, double norms)
+{
+    if (model->engine.kernels != ENGINE_TRTLLM)
+        return kernels;
+    return model->reduces ? 0.0 : norms;
+}
+
 static void add_attention_gqa(struct device_model *model, const struct architecture *a, uint32_t count)
 {
     double heads = model->full.heads * a->head_dim;
     double kv = model->full.kv_heads * a->head_dim;
     add_gemm(model, "qkv projection", DRIVER_TOKENS, count, heads + 2.0 * kv, a->hidden, a->weight_format);
-    add_pass(model, "norm, rope, cache write", count, norm_bytes(a) + 4.0 * (heads + 2.0 * kv), 2.0);
+    add_pass(model, "norm, rope, cache write", count, norm_bytes(a) + 4.0 * (heads + 2.0 * kv),
+             launches(model, 2.0, 1.0));
     model->attention_place = model->operator_count;
     add_gemm(model, "attention output projection", DRIVER_TOKENS, count, a->hidden, heads, a->weight_format);
 }
@@ -153,6 +163,7 @@ static void add_experts(struct device_model *model, const struct architecture *a
 static void add_operators(struct device_model *model, const struct architecture *a, struct parallelism p)
 {
     uint32_t all = model->layers;
+    model->reduces = p.tensor > 1;
     uint32_t dense = a->experts > 0 ? a->dense_layers : all;
     uint32_t sparse = all - dense;
     if (a->attention == ATTENTION_MLA)
@@ -161,7 +172,7 @@ static void add_operators(struct device_model *model, const struct architecture 
         add_attention_gqa(model, a, all);
     add_all_reduce(model, "all-reduce after attention", all, p.tensor, a->hidden);
     mark_before_transfer(model, 0);
-    add_pass(model, "norm", all, norm_bytes(a), 1.0);
+    add_pass(model, "norm", all, norm_bytes(a), launches(model, 1.0, 1.0));
     if (dense > 0)
         add_mlp(model, a, dense, ceil_div_u32(a->intermediate, p.tensor));
     if (sparse > 0)
@@ -201,24 +212,12 @@ struct operator_time operator_evaluate(const struct device_model *model, const s
 
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
-/* Measurements are noisy, and a longer step must not get shorter for that. The largest time so far does not decrease,
- * nor does the least time still to come; half of each stays in the middle of the noise. */
-static void curve_smooth(struct token_curve *curve)
-{
-    int64_t least[TOKEN_CURVE_KNOTS];
-    int64_t most = 0;
-    least[TOKEN_CURVE_KNOTS - 1] = curve->ns[TOKEN_CURVE_KNOTS - 1];
-    for (uint32_t i = TOKEN_CURVE_KNOTS - 1; i-- > 0;)
-        least[i] = min_i64(curve->ns[i], least[i + 1]);
-    for (uint32_t i = 0; i < TOKEN_CURVE_KNOTS; i++) {
-        most = max_i64(most, curve->ns[i]);
-        curve->ns[i] = (most + least[i]) / 2;
-    }
-}
-
+/* Much makes a measurement longer than the kernel, nothing makes it shorter: where a larger count was measured to take
+ * less, the smaller one was disturbed, and takes the least that any larger one does. So no curve ever falls. */
 static void curves_make(struct device_model *model)
 {
-    for (uint32_t knot = 1; knot < TOKEN_CURVE_KNOTS; knot++) {
+    double least[OPERATORS_MAX];
+    for (uint32_t knot = TOKEN_CURVE_KNOTS - 1; knot > 0; knot--) {
         double tokens = (double)knot_value(knot, TOKEN_CURVE_BITS) / model->stages;
         double sum[DRIVERS] = {0};
         double share[DRIVERS][SHARES] = {{0}};
@@ -226,10 +225,13 @@ static void curves_make(struct device_model *model)
         for (uint32_t i = 0; i < model->operator_count; i++) {
             const struct operator* o = & model->operators[i];
             struct operator_time time = operator_evaluate(model, o, tokens);
-            double ns = time.ns * o->count;
+            if (knot == TOKEN_CURVE_KNOTS - 1 || time.ns < least[i])
+                least[i] = time.ns;
+            double ns = least[i] * o->count;
+            double launch = time.launch_ns < least[i] ? time.launch_ns * o->count : ns;
             sum[o->driver] += ns;
-            share[o->driver][time.bound] += ns - time.launch_ns * o->count;
-            share[o->driver][BOUND_OVERHEAD] += time.launch_ns * o->count;
+            share[o->driver][time.bound] += ns - launch;
+            share[o->driver][BOUND_OVERHEAD] += launch;
             if (o->before_transfer && o->driver == DRIVER_TOKENS)
                 before += ns;
         }
@@ -240,9 +242,6 @@ static void curves_make(struct device_model *model)
         }
         model->before.ns[knot] = round_ns(before);
     }
-    for (uint32_t d = 0; d < DRIVERS; d++)
-        curve_smooth(&model->curves[d]);
-    curve_smooth(&model->before);
 }
 
 static uint64_t line_context(uint32_t column)

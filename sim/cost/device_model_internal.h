@@ -77,6 +77,7 @@ struct device_model {
     uint32_t layers_windowed;
     bool experts_shared; /* the routed experts are spread over the ranks of several groups */
     double stages;
+    bool reduces; /* tensor-parallel ranks sum after attention and after the MLP */
     enum step_bound decode_attention_bound;
     uint32_t operator_count;
     uint32_t attention_place; /* the operator that the attention kernels precede */
