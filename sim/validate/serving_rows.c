@@ -130,7 +130,11 @@ static enum number_format format_of(const char *name)
     static const struct {
         const char *name;
         enum number_format format;
-    } formats[] = {{"bf16", FORMAT_BF16}, {"fp8", FORMAT_FP8}, {"fp8_block", FORMAT_FP8_BLOCK}, {"fp4", FORMAT_FP4}};
+    } formats[] = {{"bf16", FORMAT_BF16},
+                   {"fp8", FORMAT_FP8},
+                   {"fp8_block", FORMAT_FP8_BLOCK},
+                   {"fp4", FORMAT_FP4},
+                   {"int4", FORMAT_INT4}};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i].name, name) == 0)
             return formats[i].format;
