@@ -24,7 +24,7 @@
 #define PATH_SIZE 1024
 #define BLESSINGS_MAX 4096 /* one a day for ten years */
 
-static const char schema[] = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
+static const char schema[] = "PRAGMA page_size = 1024; PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
                              "PRAGMA application_id = " AS_TEXT(APPLICATION_ID) "; PRAGMA user_version = " AS_TEXT(
                                  FORMAT) ";"
                                          "CREATE TABLE blessing (\n"

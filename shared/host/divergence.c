@@ -77,14 +77,14 @@ static void write_side(FILE *file, const char *indent, const char *name, int64_t
 
 static void write_nodes(FILE *file, const struct divergence *divergence, const char *indent)
 {
-    fprintf(file, "%s  requests at that instant  waiting filling ready decoding | queued prefilling draining\n",
+    fprintf(file, "%s  requests at that instant:     waiting filling ready decoding   queued prefilling draining\n",
             indent);
     for (uint32_t i = 0; i < divergence->node_count; i++) {
         const struct divergence_node *node = &divergence->nodes[i];
         fprintf(file,
-                "%s    %-22s %8" PRIu32 " %7" PRIu32 " %5" PRIu32 " %8" PRIu32 " | %6" PRIu32 " %10" PRIu32 " %8" PRIu32
-                "\n",
-                indent, node->name, node->waiting, node->filling, node->ready, node->decoding, node->queued,
+                "%s    %4" PRIu32 " %-21s %8" PRIu32 " %7" PRIu32 " %5" PRIu32 " %8" PRIu32 " %8" PRIu32 " %10" PRIu32
+                " %8" PRIu32 "\n",
+                indent, node->node, node->name, node->waiting, node->filling, node->ready, node->decoding, node->queued,
                 node->prefilling, node->draining);
     }
     if (divergence->nodes_left_out > 0)
@@ -110,7 +110,7 @@ void divergence_write(FILE *file, const struct divergence *divergence, const cha
     write_side(file, indent, a, divergence->time_a_ns, divergence->a);
     write_side(file, indent, b, divergence->time_b_ns, divergence->b);
     if (divergence->about_count > 0)
-        fprintf(file, "%s  of request %" PRIu32 " before, in both:\n", indent, divergence->request);
+        fprintf(file, "%s  earlier, of request %" PRIu32 ":\n", indent, divergence->request);
     for (uint32_t i = 0; i < divergence->about_count; i++)
         fprintf(file, "%s    %" PRId64 " ns: %s\n", indent, divergence->about[i].at_ns, divergence->about[i].text);
     if (divergence->node_count > 0)
@@ -139,11 +139,11 @@ json_t *divergence_json(const struct divergence *divergence)
     for (uint32_t i = 0; i < divergence->node_count; i++) {
         const struct divergence_node *node = &divergence->nodes[i];
         json_array_append_new(nodes,
-                              json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "name", node->name, "waiting",
-                                        (json_int_t)node->waiting, "filling", (json_int_t)node->filling, "ready",
-                                        (json_int_t)node->ready, "decoding", (json_int_t)node->decoding, "queued",
-                                        (json_int_t)node->queued, "prefilling", (json_int_t)node->prefilling,
-                                        "draining", (json_int_t)node->draining));
+                              json_pack("{s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "node", (json_int_t)node->node,
+                                        "name", node->name, "waiting", (json_int_t)node->waiting, "filling",
+                                        (json_int_t)node->filling, "ready", (json_int_t)node->ready, "decoding",
+                                        (json_int_t)node->decoding, "queued", (json_int_t)node->queued, "prefilling",
+                                        (json_int_t)node->prefilling, "draining", (json_int_t)node->draining));
     }
     json_t *request = divergence->node[0] != '\0' && divergence->request != TRACE_NO_REQUEST
                           ? json_integer((json_int_t)divergence->request)

@@ -23,6 +23,7 @@ struct divergence_line {
 
 /* How many requests a node had, by what they were at. */
 struct divergence_node {
+    uint32_t node; /* its number, as in the operands of records */
     char name[48];
     uint32_t waiting;    /* decoder: for pages */
     uint32_t filling;    /* decoder: pages held, bytes on their way */
@@ -48,7 +49,7 @@ struct divergence {
     char b[DIVERGENCE_TEXT_SIZE];
     uint32_t before_count; /* the records that led to it, the same in both runs */
     struct divergence_line before[DIVERGENCE_BEFORE_MAX];
-    uint32_t about_count; /* the last ones before about its request */
+    uint32_t about_count; /* earlier ones, of its request */
     struct divergence_line about[DIVERGENCE_BEFORE_MAX];
     uint32_t node_count; /* the cluster at that instant; 0: not known */
     uint32_t nodes_left_out;
@@ -67,8 +68,8 @@ void divergence_write(FILE *file, const struct divergence *divergence, const cha
                       const char *indent);
 
 /* {record, times_alone, node, request (null: none), time_a_ns, time_b_ns (null: ended), a, b, before, about: [{time_ns,
- * record}], nodes: [{name, waiting, filling, ready, decoding, queued, prefilling, draining}]}; null where none was
- * found. */
+ * record}], nodes: [{node, name, waiting, filling, ready, decoding, queued, prefilling, draining}]}; null where none
+ * was found. */
 json_t *divergence_json(const struct divergence *divergence);
 
 #endif

@@ -41,6 +41,13 @@ static bool read_statistic(const char *text, uint32_t *permille)
     return text[length] == '\0' && *permille >= 1 && *permille <= 1000;
 }
 
+/* The dot between a name and its statistic; NULL: there is none. */
+static const char *statistic_dot(const char *text)
+{
+    size_t prefix = strlen(SPAN_PREFIX);
+    return strchr(strncmp(text, SPAN_PREFIX, prefix) == 0 ? text + prefix : text, '.');
+}
+
 static bool unknown_watch(const char *text, char *why, size_t why_size)
 {
     const char *known[LATENCIES + SPAN_COUNT + 2];
@@ -55,9 +62,8 @@ static bool unknown_watch(const char *text, char *why, size_t why_size)
         known[count++] = spans[k];
     }
     char name[48];
-    const char *dot = strrchr(text, '.');
-    bool span = strncmp(text, SPAN_PREFIX, strlen(SPAN_PREFIX)) == 0;
-    size_t length = dot == NULL || (span && dot == strchr(text, '.')) ? strlen(text) : (size_t)(dot - text);
+    const char *dot = statistic_dot(text);
+    size_t length = dot == NULL ? strlen(text) : (size_t)(dot - text);
     snprintf(name, sizeof name, "%.*s", (int)(length < 47 ? length : 47), text);
     const char *nearest = nearest_name(name, known, count);
     if (nearest != NULL && strcmp(nearest, name) == 0)
@@ -81,7 +87,7 @@ bool watch_read(const char *text, struct watch *watch, char *why, size_t why_siz
         watch->more_is_better = true;
         return true;
     }
-    const char *dot = strrchr(text, '.');
+    const char *dot = statistic_dot(text);
     if (dot == NULL || !read_statistic(dot + 1, &watch->percentile_permille))
         return unknown_watch(text, why, why_size);
     size_t length = (size_t)(dot - text);

@@ -185,7 +185,7 @@ static bool compress(const struct bytes *columns, unsigned char *stream, size_t 
     archive_entry_set_pathname(entry, "trace");
     bool good = archive_write_set_format_raw(archive) == ARCHIVE_OK &&
                 archive_write_add_filter_zstd(archive) == ARCHIVE_OK &&
-                archive_write_set_filter_option(archive, "zstd", "compression-level", "19") == ARCHIVE_OK &&
+                archive_write_set_filter_option(archive, "zstd", "compression-level", "6") == ARCHIVE_OK &&
                 archive_write_set_bytes_in_last_block(archive, 1) == ARCHIVE_OK &&
                 archive_write_open_memory(archive, stream, room, used) == ARCHIVE_OK &&
                 archive_write_header(archive, entry) == ARCHIVE_OK;

@@ -269,6 +269,10 @@ bool check_other_build(const char *program, const struct suite *suite, const cha
     snprintf(count, sizeof count, "%" PRIu32, threads);
     int status = 0;
     *exit = -1;
+    if (strchr(program, '/') != NULL && access(program, X_OK) != 0) {
+        user_error_set(error, NULL, 0, "--against", "%s cannot be run: %s", program, strerror(errno));
+        return false;
+    }
     fflush(NULL);
     pid_t child = fork();
     if (child == 0)

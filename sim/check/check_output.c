@@ -378,6 +378,22 @@ static void write_body(FILE *file, const struct case_result *one)
     fclose(memory);
 }
 
+/* "ttft.p95 +29.8 %, goodput -3.1 %": what the verdict rests on. */
+static void write_message(FILE *file, const struct case_result *one)
+{
+    const char *between = "";
+    fputs(verdict_of_case(one), file);
+    for (uint32_t w = 0; w < one->watched_count; w++) {
+        const struct paired *paired = &one->watched[w].paired;
+        if (paired->verdict != VERDICT_WORSE)
+            continue;
+        fprintf(file, "%s%s", between[0] == '\0' ? ": " : between, one->watched[w].watch.name);
+        between = ", ";
+        if (paired->mean_before > 0)
+            fprintf(file, " %+.1f %%", 100.0 * (double)paired->difference / (double)paired->mean_before);
+    }
+}
+
 static void write_test_case(FILE *file, const struct suite *suite, const struct case_result *one)
 {
     fputs("  <testcase classname=\"", file);
@@ -391,8 +407,11 @@ static void write_test_case(FILE *file, const struct suite *suite, const struct 
     bool worse = one->status == RUN_COMPLETE && one->verdict == VERDICT_WORSE;
     const char *element = one->status != RUN_COMPLETE ? "error" : worse ? "failure" : "system-out";
     fprintf(file, "\">\n    <%s", element);
-    if (strcmp(element, "system-out") != 0)
-        fprintf(file, " message=\"%s\"", verdict_of_case(one));
+    if (strcmp(element, "system-out") != 0) {
+        fputs(" message=\"", file);
+        write_message(file, one);
+        fputs("\"", file);
+    }
     fputs(">", file);
     write_body(file, one);
     fprintf(file, "</%s>\n  </testcase>\n", element);

@@ -136,6 +136,7 @@ static uint32_t total(const struct cluster *cluster, uint32_t node)
 static void describe_node(const struct cluster *cluster, uint32_t index, const char *name, struct divergence_node *node)
 {
     *node = (struct divergence_node){
+        .node = index,
         .waiting = cluster->decoders[index][DECODER_WAITING],
         .filling = cluster->decoders[index][DECODER_FILLING],
         .ready = cluster->decoders[index][DECODER_READY],

@@ -27,7 +27,7 @@ static void line_of(const struct trace_side *side, const struct stamped_record *
     trace_record_text(&item->record, name_of(side, item->record.node), line->text, sizeof line->text);
 }
 
-/* Records before `at` about the request, as many as there is room for. */
+/* Records before `at` about the request, the last ones that there is room for. */
 static void describe_request(const struct trace_side *side, uint64_t at, struct divergence *divergence)
 {
     uint64_t places[DIVERGENCE_BEFORE_MAX];
@@ -52,9 +52,9 @@ static void describe_side(const struct trace_side *side, const struct stamped_re
         trace_record_text(&item->record, name_of(side, item->record.node), text, size);
 }
 
-/* `x` and `y` are what differs, NULL where that side has ended; records of `a` before number `at` led to it. */
-static void describe(const struct trace_side *a, const struct trace_side *b, uint64_t at,
-                     const struct stamped_record *x, const struct stamped_record *y, struct divergence *divergence)
+/* `x` and `y` are what differs, NULL where that side has ended. */
+static void describe(const struct trace_side *a, const struct trace_side *b, const struct stamped_record *x,
+                     const struct stamped_record *y, struct divergence *divergence)
 {
     const struct trace_side *owner = x != NULL ? a : b;
     const struct stamped_record *item = x != NULL ? x : y;
@@ -64,7 +64,6 @@ static void describe(const struct trace_side *a, const struct trace_side *b, uin
     snprintf(divergence->node, sizeof divergence->node, "%s", name_of(owner, item->record.node));
     describe_side(a, x, &divergence->time_a_ns, divergence->a, sizeof divergence->a);
     describe_side(b, y, &divergence->time_b_ns, divergence->b, sizeof divergence->b);
-    describe_request(a, at, divergence);
 }
 
 void decision_first(const struct trace_side *a, const struct trace_side *b, uint64_t first, struct cluster *cluster,
@@ -77,9 +76,10 @@ void decision_first(const struct trace_side *a, const struct trace_side *b, uint
     if (at == shorter && a->count == b->count)
         return;
     divergence->record = first + at;
-    describe(a, b, at, at < a->count ? &a->items[at] : NULL, at < b->count ? &b->items[at] : NULL, divergence);
+    describe(a, b, at < a->count ? &a->items[at] : NULL, at < b->count ? &b->items[at] : NULL, divergence);
     for (uint64_t i = at - min_u64(at, DIVERGENCE_BEFORE_MAX); i < at; i++)
         line_of(a, &a->items[i], &divergence->before[divergence->before_count++]);
+    describe_request(a, at - divergence->before_count, divergence);
     cluster_describe(cluster, a->names, a->name_count, divergence);
 }
 
@@ -155,7 +155,8 @@ void decision_first_timeless(const struct trace_side *a, const struct trace_side
     while (at < a->count && (best_x != NULL ? &a->items[at] != best_x : a->items[at].at_ns < best_ns))
         cluster_trace(cluster, &a->items[at++].record);
     divergence->record = at;
-    describe(a, b, at, best_x, best_y, divergence);
+    describe(a, b, best_x, best_y, divergence);
+    describe_request(a, at, divergence);
     cluster_describe(cluster, a->names, a->name_count, divergence);
     cluster_free(cluster);
 }
