@@ -120,3 +120,31 @@ for delay in 0.02 0.05 0.1 0.2 0.4 0.8; do
     sql_is slow.baseline 'PRAGMA integrity_check' ok
     sql_is slow.baseline 'SELECT count(*) FROM case_run' 8
 done
+
+# git bisect finds the commit that made it worse, over one that cannot be built. The commits hold no sources: what they
+# "build" is this tandem with the policy of the commit.
+if command -v git > /dev/null; then
+    mkdir history
+    cd history
+    git init -q .
+    git config user.email test@example.org
+    git config user.name test
+    mkdir -p scripts build/release
+    printf '#!/bin/sh\n! grep -q broken policy\n' > scripts/build
+    printf '#!/bin/sh\nexec "%s" "$@" --set "routing.prefill=$(cat policy)"\n' "$TANDEM" > build/release/tandem
+    chmod +x scripts/build build/release/tandem
+    for policy in "'least_queued_tokens'" "'least_queued_tokens' " "broken" "'least_queued_tokens'" "'random'" \
+        "'random' "; do
+        echo "$policy" > policy
+        git add -A
+        git commit -q -m "the policy is $policy"
+    done
+    cp "$root/scripts/bisect-step" ..
+    sed -i 's/scenraio/scenario/; s/seeds = 3/seeds = 2/' ../own.lua
+    answers check ../own.lua --update --reason 'the good one'
+    git bisect start -q HEAD HEAD~5 > /dev/null
+    git bisect run ../bisect-step ../own.lua ../own.baseline > bisected 2>&1 || fail "bisecting: $(tail bisected)"
+    expect "the policy is 'random'$" bisected
+    expect '^[0-9a-f]* is the first bad commit$' bisected
+    cd ..
+fi
