@@ -2,6 +2,8 @@
 #include "base/check.h"
 #include "sim/cost/device_model_internal.h"
 
+#include <stdlib.h>
+
 /* ---- Sheets ------------------------------------------------------------------------------------------------------ */
 
 /* The place of the next sheet; kept only if the choice below fills it. */
@@ -105,8 +107,31 @@ static bool wants_module(const struct device_model *model, const struct architec
            is_deepseek_latent(&model->main.full) && a->kv_format == FORMAT_FP8;
 }
 
-static void measure_part(struct device_model *model, struct kernel_chooser *chooser, const struct architecture *a,
-                         struct model_part *part)
+/* One sequence's attention in a decode step, part by part: inside a CUDA graph its kernels take that, where a module
+ * measured alone waits for each of them to be launched. */
+static double attention_parts_ns(const struct device_model *model, struct kernel_chooser *chooser,
+                                 const struct architecture *a, struct parallelism p, const struct model_part *part)
+{
+    struct device_model *alone = calloc(1, sizeof *alone);
+    CHECK(alone != NULL);
+    alone->device = model->device;
+    alone->main = *part;
+    alone->main.full.module = false;
+    alone->main.full.decode = alone->main.full.prefill = NULL;
+    device_attention_make(alone, a, p);
+    if (is_deepseek_latent(&alone->main.full))
+        measure_attention(alone, chooser, &alone->main.full);
+    double ns = decode_attention_time(&alone->device, &alone->main.full, 1.0, 1.0).ns;
+    for (uint32_t i = 0; i < alone->operator_count && !chooser->error.set; i++) {
+        measure_operator(alone, chooser, &alone->operators[i]);
+        ns += operator_evaluate(alone, &alone->operators[i], 1.0).ns;
+    }
+    device_model_free(alone);
+    return ns;
+}
+
+static void measure_part(struct device_model *model, struct kernel_chooser *chooser,
+                         const struct device_request *request, const struct architecture *a, struct model_part *part)
 {
     struct attention_shape *full = &part->full;
     if (wants_module(model, a)) {
@@ -118,6 +143,13 @@ static void measure_part(struct device_model *model, struct kernel_chooser *choo
         if (full->module) {
             full->decode = decode;
             full->prefill = prefill;
+        }
+        /* Prefill is launched as it was measured, decode as a graph. */
+        if (full->module && a->index_topk > 0 && !chooser->error.set) {
+            enum estimate estimate;
+            double launched = kernel_sheet_ns(decode, 1.0, 1.0, &estimate);
+            double parts = attention_parts_ns(model, chooser, a, request->parallelism, part);
+            full->launches_ns = launched > parts ? launched - parts : 0.0;
         }
     }
     bool known = full->kind != ATTENTION_MLA || is_deepseek_latent(full);
@@ -135,7 +167,7 @@ static void measure_draft(struct device_model *model, struct kernel_chooser *cho
     struct attention_shape *next = &model->drafting.next;
     uint32_t layers = model->draft.layers;
     if (request->draft_model != NULL) {
-        measure_part(model, chooser, request->draft_model, &model->draft);
+        measure_part(model, chooser, request, request->draft_model, &model->draft);
     } else {
         /* Layers like the model's own. */
         model->draft = model->main;
@@ -153,7 +185,7 @@ bool device_model_measure(struct device_model *model, const struct device_reques
 {
     struct kernel_chooser chooser;
     kernel_chooser_make(&chooser, &model->device, hardware, model->engine.kernels);
-    measure_part(model, &chooser, request->architecture, &model->main);
+    measure_part(model, &chooser, request, request->architecture, &model->main);
     if (model->drafting.tokens > 0 && !chooser.error.set)
         measure_draft(model, &chooser, request);
     device_operators_make(model, request);

@@ -144,6 +144,10 @@ struct device_request {
 void device_shapes_make(struct device_model *model, const struct device_request *request);
 void device_operators_make(struct device_model *model, const struct device_request *request);
 
+/* The projections of one layer of latent attention alone, of model->main. */
+void device_attention_make(struct device_model *model, const struct architecture *architecture,
+                           struct parallelism parallelism);
+
 struct operator_time operator_evaluate(const struct device_model *model, const struct operator* o, double tokens);
 
 /* Finds the measured tables of the model's shapes, makes its operators, which depend on them, and finds theirs. False:

@@ -199,6 +199,8 @@ static void add_indexer(const struct pass *pass)
     add_gemm(pass, "indexer queries", pass->tokens, pass->layers, queries, width, a->weight_format);
     add_gemm(pass, "indexer key and weights", pass->tokens, pass->layers, (double)a->index_dim + a->index_heads,
              a->hidden, a->weight_format);
+    /* Norm, rope, rotation and quantization of both, the scaling of the weights, the scores and the choice. */
+    add_pass(pass, "indexer norms, rope, rotation, scores", pass->layers, 4.0 * queries, 8.0);
 }
 
 /* The latent projections are whole on every rank; heads are split. Prefill decompresses every token that it reads,
@@ -307,6 +309,20 @@ static void mark_before_transfer(struct device_model *model, uint32_t first)
 {
     for (uint32_t i = first; i < model->operator_count; i++)
         model->operators[i].before_transfer = true;
+}
+
+void device_attention_make(struct device_model *model, const struct architecture *architecture,
+                           struct parallelism parallelism)
+{
+    const struct pass pass = {.model = model,
+                              .prefix = "",
+                              .a = architecture,
+                              .part = &model->main,
+                              .p = parallelism,
+                              .layers = 1,
+                              .tokens = DRIVER_TOKENS,
+                              .decode = DRIVER_DECODE};
+    add_attention_mla(&pass);
 }
 
 static void add_layers(const struct pass *pass)

@@ -92,6 +92,7 @@ struct attention_shape {
     /* The sheets are of the whole attention block with its projections, of one query a sequence: more queries are more
      * sequences. */
     bool module;
+    double launches_ns; /* of a decode step's module, what launching its kernels one by one cost when it was measured */
     const struct kernel_sheet *decode; /* measured; NULL: by the distilled efficiencies */
     const struct kernel_sheet *prefill;
 };
