@@ -70,12 +70,12 @@ static void measure_exchange(struct device_model *model, struct kernel_chooser *
     static const char *const nvlink[EXCHANGE_PHASES] = {"alltoall_prepare", "alltoall_dispatch", "alltoall_combine"};
     static const char *const deepep[2] = {"dispatch", "combine"};
     double nodes = shape->ranks / model->device.gpus_per_node;
-    for (uint32_t i = 0; i < EXCHANGE_PHASES && chooser->engine != ENGINE_SGLANG; i++)
+    for (uint32_t i = 0; i < EXCHANGE_PHASES && !chooser->error.set; i++)
         shape->phases[i] = keep(model, kernel_choose_alltoall(chooser, shape, a->experts, a->expert_weight_format,
                                                               nvlink[i], sheet_next(model)));
     shape->nvlink = shape->phases[0] != NULL;
     shape->inner = shape->nvlink ? shape->ranks : nodes;
-    for (uint32_t i = 0; i < 2 && !shape->nvlink; i++)
+    for (uint32_t i = 0; i < 2 && !shape->nvlink && !chooser->error.set; i++)
         shape->phases[i] =
             keep(model, kernel_choose_deepep(chooser, shape, a->experts, nodes, prefill, deepep[i], sheet_next(model)));
 }

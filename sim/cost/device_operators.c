@@ -93,10 +93,10 @@ void device_shapes_make(struct device_model *model, const struct device_request 
         model->drafting.next_layers = draft->layers * (tokens - 1);
     } else if (tokens > 0) {
         model->draft = model->main;
-        model->draft.layers = model->draft.layers_full = a->layers_drafting;
+        model->draft.layers = model->draft.layers_full = min_u32(tokens, a->layers_drafting);
         model->draft.layers_windowed = 0;
         model->layers_real = a->layers;
-        model->drafting.next_layers = tokens - min_u32(tokens, a->layers_drafting);
+        model->drafting.next_layers = tokens - model->draft.layers;
     }
     model->drafting.next = model->draft.full;
     model->drafting.next.queries = 1.0;
