@@ -49,7 +49,7 @@ static void curves_make(struct device_model *model)
         double share[DRIVERS][SHARES] = {{0}};
         double before = 0.0;
         for (uint32_t i = 0; i < model->operator_count; i++) {
-            const struct operator* o = & model->operators[i];
+            const struct device_operator *o = &model->operators[i];
             struct operator_time time = operator_evaluate(model, o, tokens);
             double ns = time.ns * o->count;
             sum[o->driver] += ns;
