@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 /* Errors of fewer cases than these say little: a wider class is asked. */
-#define MODEL_ERROR_ROWS_MIN 20
+#define MODEL_ERROR_ROWS_MIN 10
 
 /* No error makes a step longer than this many times what the model says, or shorter than a part of it. */
 #define MODEL_ERROR_FACTOR_MAX 4

@@ -213,18 +213,17 @@ static void a_clear_winner_is_recommended(void **state)
     free(scenario);
 }
 
-/* One candidate's prefill and another's decoding are what binds, so that the time of a prefill step decides. Prefill
- * steps that truly take a little less than the time named, and a little more, have the winners that it names. */
-static void a_tie_says_which_measurement_decides(void **state)
+/* What binds the best one is near to what binds another, so that the time of a prefill step decides between them.
+ * Prefill steps that truly take a little less than the time named, and a little more, have the winners that it names.
+ */
+static void expect_decisive_prefill(uint32_t prompt, uint32_t output)
 {
-    (void)state;
     struct scenario *scenario = make_scenario(1200);
     struct model_errors *errors = errors_of_percent(35);
     struct plan_result result;
-    scenario->load.prompt = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1500, .high = 2500};
-    scenario->load.output = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 100, .high = 200};
+    scenario->load.prompt = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = prompt, .high = 2 * prompt};
+    scenario->load.output = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = output, .high = 2 * output};
     search(scenario, errors, &result);
-    printf("%s\n", result.why);
     assert_true(result.doubt.known);
     assert_false(result.doubt.certain);
     assert_true(result.doubt.tie_count > 0);
@@ -237,11 +236,11 @@ static void a_tie_says_which_measurement_decides(void **state)
     assert_string_equal(measure->sharding, "TP4");
     assert_non_null(strstr(result.why, "Within the error of the model it ties with"));
 
-    uint64_t factor = mul_div_floor_u64((uint64_t)measure->decides_ns, 1000, (uint64_t)measure->model_ns);
+    uint64_t permille = mul_div_floor_u64((uint64_t)measure->decides_ns, 1000, (uint64_t)measure->model_ns);
     for (uint32_t slower = 0; slower < 2; slower++) {
         struct plan_result moved;
         for (uint32_t p = 0; p < 2; p++)
-            scenario->pools[p].engine.prefill_permille = (uint32_t)(factor * (slower ? 106 : 94) / 100);
+            scenario->pools[p].engine.prefill_permille = (uint32_t)(permille * (slower ? 106 : 94) / 100);
         search(scenario, NULL, &moved);
         assert_string_equal(best_label(&moved), slower ? measure->above : measure->below);
         plan_result_free(&moved);
@@ -249,6 +248,14 @@ static void a_tie_says_which_measurement_decides(void **state)
     plan_result_free(&result);
     model_errors_free(errors);
     free(scenario);
+}
+
+static void a_tie_says_which_measurement_decides(void **state)
+{
+    (void)state;
+    expect_decisive_prefill(1500, 200); /* the best one loses where prefill is faster */
+    expect_decisive_prefill(1000, 200); /* ... slower */
+    expect_decisive_prefill(2000, 400);
 }
 
 int main(void)

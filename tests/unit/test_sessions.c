@@ -38,7 +38,7 @@ static void a_turn_holds_all_before_it(void **state)
     (void)state;
     struct load load = conversations();
     struct user_error error = {.set = false};
-    load.rate_micro_per_s = 1000; /* conversations are hours apart */
+    load.rate_micro_per_s = 1; /* conversations are weeks apart */
     load.session_turns = (struct length_distribution){.kind = LENGTH_CONSTANT, .low = 3, .high = 3};
     struct workload *workload = workload_create(&load, 1, NULL, &error);
     assert_non_null(workload);
