@@ -58,8 +58,8 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
         if (choice->pool[p].count == 0)
             continue;
         char why[1024] = "";
-        models->pool[p] = device_model_make(&scenario->model, pool->shardings[choice->pool[p].sharding],
-                                            &pool->hardware, &pool->engine, why, sizeof why);
+        models->pool[p] =
+            device_model_of_pool(scenario, pool, pool->shardings[choice->pool[p].sharding], why, sizeof why);
         if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, why, sizeof why)) {
             snprintf(error, error_size, "pool %s: %s", pool->name, why);
             run_models_free(models);

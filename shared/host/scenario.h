@@ -75,6 +75,18 @@ struct load {
     int64_t deadline_ns;           /* of the first token, from the arrival; 0: none */
 };
 
+enum draft_head {
+    DRAFT_MTP = 1,   /* the checkpoint's own draft layers */
+    DRAFT_MODEL = 2, /* another model */
+};
+
+/* How a pool drafts tokens; how many, and how likely they are accepted, its scheduler says. */
+struct draft {
+    enum draft_head head;
+    uint32_t reuse;            /* 1: more tokens than draft layers, the last of which runs again */
+    struct architecture model; /* DRAFT_MODEL */
+};
+
 struct pool {
     char name[32];
     enum node_role role;
@@ -88,7 +100,9 @@ struct pool {
     uint32_t page_tokens;
     enum kv_layout layout;
     uint32_t memory_utilization_permille; /* of GPU memory for weights, activations and KV */
+    uint32_t experts_redundant;           /* copies of routed experts that an instance holds beside the experts */
     struct scheduler_policy scheduler;
+    struct draft draft; /* has a meaning where scheduler.draft_tokens > 0 */
 };
 
 enum target_metric { TARGET_TTFT = 1, TARGET_TPOT = 2, TARGET_E2E = 3, TARGET_ITL = 4 };
@@ -145,5 +159,13 @@ struct scenario {
     bool has_expect;   /* the file defines expect(r) */
     char identity[65]; /* SHA-256 of the canonical text, hex */
 };
+
+/* How the instances of a pool draft: the pool itself, or, for a prefill pool, the first decode pool that drafts, whose
+ * draft layers want the KV of the prompt. NULL: nobody does. */
+const struct pool *scenario_drafter(const struct scenario *scenario, const struct pool *pool);
+
+/* The model as instances of the pool hold it: with the draft layers in use among its layers and the copies of its
+ * experts. All pools of a scenario that exchange KV have the same layers. */
+struct architecture scenario_served(const struct scenario *scenario, const struct pool *pool);
 
 #endif

@@ -82,6 +82,7 @@ static const struct field model_fields[] = {
     NAME_REQUIRED("weights", struct architecture, weight_format, weight_names),
     NAME("expert_weights", struct architecture, expert_weight_format, 0, weight_names), /* 0: as weights */
     NAME("kv", struct architecture, kv_format, FORMAT_BF16, cache_names),
+    COUNT("draft_layers", struct architecture, draft_layers, 0, 0, 16, NULL),
     FLAG("tied_embeddings", struct architecture, tied_embeddings, 0),
     QUANTITY("tail", struct architecture, tail_bytes, QUANTITY_BYTES, 0, 0, INT64_C(1) << 30),
     COUNT("tail_writes", struct architecture, tail_writes, 0, 0, 1024, NULL),
@@ -152,8 +153,17 @@ static const struct field pool_fields[] = {
     FLAG("reserve_output", struct pool, scheduler.reserve_output, 0),
     FLAG("prefix_cache", struct pool, scheduler.prefix_cache, 1),
     COUNT("repeat_max", struct pool, scheduler.repeat_max, 1024, 1, 1 << 20, NULL),
+    COUNT("redundant_experts", struct pool, experts_redundant, 0, 0, 1 << 14, NULL),
 };
 const struct schema schema_pool = {pool_fields, LENGTH(pool_fields)};
+
+/* Engines verify up to 8 tokens a sequence without a tree. */
+static const struct field draft_fields[] = {
+    COUNT_REQUIRED("tokens", struct pool, scheduler.draft_tokens, 1, 8, NULL),
+    QUANTITY_REQUIRED("acceptance", struct pool, scheduler.acceptance_permille, QUANTITY_SHARE, 0, 1000),
+    FLAG("reuse", struct pool, draft.reuse, 0),
+};
+const struct schema schema_draft = {draft_fields, LENGTH(draft_fields)};
 
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};
@@ -166,6 +176,7 @@ static const struct field engine_fields[] = {
     QUANTITY("prefill", struct engine, prefill_permille, QUANTITY_SHARE, 1000, 1, 100000),
     COUNT("graph_step", struct engine, graph_step, 0, 0, 1 << 12, NULL),
     COUNT("graph_max", struct engine, graph_max, 0, 0, 1 << 16, NULL),
+    QUANTITY("overlap", struct engine, overlap_permille, QUANTITY_SHARE, 0, 0, 1000),
     COUNT("receive", struct engine, receive_steps, 0, 0, 1 << 16, NULL),
     COUNT("gather", struct engine, gather_steps, 0, 0, 1 << 16, NULL),
 };

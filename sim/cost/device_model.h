@@ -17,6 +17,7 @@
 #include "base/arith.h"
 #include "host/engine.h"
 #include "host/hardware.h"
+#include "host/scenario.h"
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
 #include "node.h"
@@ -56,6 +57,10 @@ struct device_model *device_model_make(const struct architecture *architecture, 
                                        const struct hardware *hardware, const struct engine *engine, char *error,
                                        size_t error_size);
 
+/* The same for a pool of a scenario, with what it drafts and the copies of experts that it holds. */
+struct device_model *device_model_of_pool(const struct scenario *scenario, const struct pool *pool,
+                                          struct parallelism parallelism, char *error, size_t error_size);
+
 /* Whether it knows the steps of the role: a measured one may have been measured for another. False with a sentence. */
 bool device_model_serves(const struct device_model *model, enum node_role role, char *error, size_t error_size);
 
@@ -87,7 +92,7 @@ struct operator_share {
     enum step_bound bound;
 };
 
-#define OPERATORS_MAX 40
+#define OPERATORS_MAX 96
 
 /* Returns how many entries of shares[OPERATORS_MAX] it filled, in the order of execution. */
 uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups, uint32_t group_count,

@@ -2,6 +2,7 @@
 #include "sim/plan/candidate.h"
 
 #include "base/arith.h"
+#include "serve/token_clock.h"
 #include "host/workload.h"
 
 #include <stdio.h>
@@ -185,15 +186,31 @@ static uint64_t prefill_ns(struct device device, const struct pool *pool, uint32
     return total_ns;
 }
 
-/* What the mean step may take. A target that most may miss says nothing about the mean. */
-static int64_t step_limit_ns(const struct targets *targets)
+/* A sequence's share of a step's time for one of the tokens that it takes in it, or the step's for all of them. */
+static int64_t of_step(int64_t step_ns, uint32_t yield)
+{
+    return (int64_t)mul_div_floor_u64((uint64_t)step_ns, TOKEN_CLOCK_ONE, yield);
+}
+
+/* The inverse: the step whose tokens take so long each. */
+static int64_t steps_for(int64_t token_ns, uint32_t yield)
+{
+    if (token_ns > TIME_NEVER / 16) /* more tokens than a step can yield */
+        return TIME_NEVER;
+    return (int64_t)mul_div_floor_u64((uint64_t)token_ns, yield, TOKEN_CLOCK_ONE);
+}
+
+/* What the mean step may take that yields so many tokens a sequence. A target that most may miss says nothing about the
+ * mean. Of the gaps between tokens those within a step are nothing, and the others a step. */
+static int64_t step_limit_ns(const struct targets *targets, uint32_t yield)
 {
     int64_t limit_ns = TIME_NEVER;
     for (uint32_t t = 0; t < targets->count; t++) {
         const struct target *target = &targets->item[t];
         bool of_tokens = target->metric == TARGET_TPOT || target->metric == TARGET_ITL;
         if (of_tokens && target->percentile_permille >= 500)
-            limit_ns = min_i64(limit_ns, target->limit_ns);
+            limit_ns =
+                min_i64(limit_ns, target->metric == TARGET_ITL ? target->limit_ns : steps_for(target->limit_ns, yield));
     }
     return limit_ns;
 }
@@ -323,15 +340,16 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     uint64_t tokens_ns = 0;
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {
+        uint32_t yield = token_clock_yield(pool->scheduler.draft_tokens, pool->scheduler.acceptance_permille);
         struct decode_bound best = largest_batch(device, pool, groups, deployment->configs[node].pages_per_group,
-                                                 demand, step_limit_ns(&scenario->targets));
-        candidate->token_ns = best.alone_ns;
+                                                 demand, step_limit_ns(&scenario->targets, yield));
+        candidate->token_ns = of_step(best.alone_ns, yield);
         if (best.batch == 0) {
             candidate->likely_micro_per_s = 0;
             lower(candidate, 0, best.by);
             return;
         }
-        tokens_ns = mul_div_floor_u64(demand->output_sum, (uint64_t)best.step_ns, best.batch * groups);
+        tokens_ns = mul_div_floor_u64(demand->output_sum, (uint64_t)of_step(best.step_ns, yield), best.batch * groups);
         if (tokens_ns > prompts_ns)
             by = best.by;
     }
