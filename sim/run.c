@@ -43,6 +43,7 @@ struct run {
     uint64_t feeder;        /* generation of the call that feeds the next arrival */
     uint64_t answering;     /* closed loop: clients that send their next request at this instant */
     int64_t last_record_ns; /* of a record about a request */
+    int64_t counted_ns;     /* arrival of the first request behind a warm-up of so many */
     bool seen_enough;       /* says the row callback */
     bool done;              /* every request has ended */
 };
@@ -85,8 +86,10 @@ static void arrive(struct run *run, const struct workload_item *item)
                           .id = item->spec.id,
                           .data = &item->spec};
     /* Gaps between tokens count from the first request that does. */
-    if (!item->is_abort && item->spec.id > 0 && item->spec.id == run->load->warmup_requests)
-        sim_itl_from(run->sim, max_i64(run->load->warmup_ns, sim_now_ns(run->sim)));
+    if (!item->is_abort && item->spec.id > 0 && item->spec.id == run->load->warmup_requests) {
+        run->counted_ns = max_i64(run->load->warmup_ns, sim_now_ns(run->sim));
+        sim_itl_from(run->sim, run->counted_ns);
+    }
     sim_deliver(run->sim, 0, &event);
 }
 
@@ -440,7 +443,7 @@ static void summarize(struct run *run, uint64_t seed, int64_t end_ns)
         .trace_hash = sim_trace_hash(run->sim),
         .event_count = sim_event_count(run->sim),
         .final_draw = sim_final_draw(run->sim),
-        .start_ns = run->load->warmup_ns,
+        .start_ns = run->load->warmup_requests > 0 ? min_i64(run->counted_ns, end_ns) : run->load->warmup_ns,
         .end_ns = end_ns,
     };
     recorder_summary(run->recorder, &result->summary);
@@ -482,6 +485,7 @@ void sim_run(const struct scenario *scenario, const struct deployment_choice *ch
     struct run run = {
         .scenario = scenario,
         .load = options->load != NULL ? options->load : &scenario->load,
+        .counted_ns = TIME_NEVER,
         .options = options,
         .result = result,
     };
