@@ -23,7 +23,7 @@
 #define CLIENTS_MAX 4096
 
 /* Millionths of a request a second, and thousandths of a shape, that a line may hold. */
-#define RATE_MAX UINT64_C(1000000000000)
+#define RATE_MAX UINT64_C(10000000000)
 
 /* Draws of a file are the same in every run: a run's seed chooses where in them it begins, as with any trace. */
 #define DRAW_SEED 1
