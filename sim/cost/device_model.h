@@ -82,7 +82,8 @@ static inline int64_t decode_line_ns(const struct decode_line *line, uint64_t co
 /* What a step is made of, for people and for tests: each operator once, its time summed over the layers that have it,
  * of the slowest attention group. Computed afresh at the exact shape, so the sum differs from device_step() by what its
  * tables interpolate and by what keeps them from decreasing where measurements do: below 5 % for most steps, 20 %
- * at most in long contexts. */
+ * at most in long contexts, a third where few tokens meet sparse attention, whose one long sequence takes longer than
+ * as many tokens of several. */
 struct operator_share {
     const char *name;   /* "experts" */
     const char *source; /* the measured table, or the formula; lives as long as the model */
