@@ -1,7 +1,7 @@
--- A published deployment: SGLang's decoders of DeepSeek-R1 on nine nodes of eight H100, attention data-parallel, experts spread
--- over 72 GPUs (lm-sys.github.io@2db4e40, 2025-05-05, large-scale-ep): 22,282 tokens/s a node with 256 requests a GPU of
--- 2,000 tokens in and 100 out, two batches in turn, which brought 25.5 %. Prefill was taken to be unlimited there; here it has
--- machines enough.
+-- A published deployment: SGLang's decoders of DeepSeek-R1 on nine nodes of eight H100, attention data-parallel,
+-- experts spread over 72 GPUs (lm-sys.github.io@2db4e40, 2025-05-05, large-scale-ep): 22,282 tokens/s a node with
+-- 256 requests a GPU of 2,000 tokens in and 100 out, two batches in turn, which brought 25.5 %. Prefill was taken
+-- to be unlimited there; here it has machines enough.
 return scenario {
   question = "How many tokens a second do nine H100 nodes with experts over 72 GPUs decode?",
   model = require "models.deepseek-r1",

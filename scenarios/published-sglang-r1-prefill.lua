@@ -1,7 +1,8 @@
--- A published deployment: SGLang's prefill of DeepSeek-R1 on four nodes of eight H100, attention data-parallel, experts spread
--- over 32 GPUs, 16,384 tokens a GPU and step, two batches in turn (lm-sys.github.io@2db4e40, 2025-05-05, large-scale-ep):
--- 57,674, 54,543 and 50,302 tokens/s a node at prompts of 1,024, 2,048 and 4,096; 59,337 at 4,096 where every expert got as
--- much. Decoding was taken to be unlimited there; here decoders have one token a request to produce.
+-- A published deployment: SGLang's prefill of DeepSeek-R1 on four nodes of eight H100, attention data-parallel,
+-- experts spread over 32 GPUs, 16,384 tokens a GPU and step, two batches in turn (lm-sys.github.io@2db4e40,
+-- 2025-05-05, large-scale-ep): 57,674, 54,543 and 50,302 tokens/s a node at prompts of 1,024, 2,048 and 4,096;
+-- 59,337 at 4,096 where every expert got as much. Decoding was taken to be unlimited there; here decoders have one
+-- token a request to produce.
 return scenario {
   question = "How many prompt tokens a second do four H100 nodes with experts over 32 GPUs compute?",
   model = require "models.deepseek-r1",
