@@ -28,6 +28,7 @@ void measure(const struct baseline_run *run, const struct scenario *scenario, st
     *measured = (struct measured){.itl = run->itl, .duration_ns = run->end_ns - run->start_ns};
     struct recorder_config config = {
         .warmup_ns = scenario->load.warmup_ns,
+        .warmup_requests = scenario->load.warmup_requests,
         .targets = scenario->targets,
         .node_count = run->node_count,
         .sink = {.row = on_row, .self = measured},
