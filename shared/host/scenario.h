@@ -38,18 +38,30 @@ enum arrival_kind {
     ARRIVAL_BURST = 3,   /* groups of burst_size at once, groups Poisson at rate / burst_size */
     ARRIVAL_CLOSED = 4,  /* `concurrency` clients, each sends its next request when its last one ends */
     ARRIVAL_TRACE = 5,
+    ARRIVAL_SESSIONS = 6, /* conversations: each turn follows the answer to the last one */
 };
 
-enum trace_format { TRACE_FORMAT_AZURE_CSV = 1, TRACE_FORMAT_MOONCAKE_JSONL = 2, TRACE_FORMAT_CSV = 3 };
+enum trace_format {
+    TRACE_FORMAT_AZURE_CSV = 1,
+    TRACE_FORMAT_MOONCAKE_JSONL = 2,
+    TRACE_FORMAT_CSV = 3,
+    TRACE_FORMAT_SERVEGEN = 4, /* clients, from which requests are drawn */
+};
 
 struct load {
     enum arrival_kind arrivals;
     uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
     uint32_t concurrency;
     uint32_t burst_size;
-    uint32_t requests;   /* how many in all; 0: until duration_ns or the end of the trace */
-    int64_t duration_ns; /* 0: no limit */
-    int64_t warmup_ns;   /* arrivals before this count for no statistic */
+    /* Of conversations, where `prompt` is what a turn adds: */
+    struct length_distribution session_turns;
+    int64_t session_think_ns; /* mean, from an answer to the next turn */
+    uint32_t session_system_tokens;
+    uint32_t session_block_tokens; /* of a prefix block */
+    uint32_t requests;             /* how many in all; 0: until duration_ns or the end of the trace */
+    int64_t duration_ns;           /* 0: no limit */
+    int64_t warmup_ns;             /* arrivals before this count for no statistic */
+    uint32_t warmup_requests;      /* nor do the first so many */
     struct length_distribution prompt;
     struct length_distribution output;
     char trace_path[1024]; /* resolved, absolute */

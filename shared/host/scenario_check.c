@@ -2,6 +2,7 @@
 #include "host/scenario_internal.h"
 
 #include "base/limits.h"
+#include "host/sessions.h"
 
 #include <stdio.h>
 
@@ -97,6 +98,14 @@ static void check_lengths(const struct cursor *root, const struct scenario *scen
     if (load->arrivals == ARRIVAL_TRACE)
         return;
     uint64_t tokens = (uint64_t)load->prompt.high + load->output.high;
+    if (load->arrivals == ARRIVAL_SESSIONS) {
+        tokens = sessions_tokens_max(load);
+        if (tokens / load->session_block_tokens >= REQUEST_BLOCKS_MAX)
+            scenario_fail_at(root, "load.block",
+                             "the last turn of %llu tokens would have more prefix blocks than a request may have (%d, "
+                             "REQUEST_BLOCKS_MAX)",
+                             (unsigned long long)tokens, REQUEST_BLOCKS_MAX);
+    }
     if (tokens > REQUEST_TOKENS_MAX)
         scenario_fail_at(root, "load.prompt",
                          "prompt and output together may have %d tokens (REQUEST_TOKENS_MAX), not "

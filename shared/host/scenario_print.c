@@ -159,6 +159,8 @@ static void visit_load(const struct walk *walk, const struct load *load)
     walk->visit(walk->context, "load", name_of(load_names, load_name_count, load->arrivals));
     visit_fields(walk, "load", schema_of_load(load->arrivals), load);
     if (load->arrivals != ARRIVAL_TRACE) {
+        if (load->arrivals == ARRIVAL_SESSIONS)
+            visit_lengths(walk, "load.turns", &load->session_turns);
         visit_lengths(walk, "load.prompt", &load->prompt);
         visit_lengths(walk, "load.output", &load->output);
         return;

@@ -114,6 +114,7 @@ static const struct field machine_fields[] = {
     TIME_REQUIRED("watcher", struct hardware, watcher_ns, 0),
     TIME_REQUIRED("poll", struct hardware, poll_ns, 0),
     TIME_REQUIRED("message", struct hardware, message_ns, 1),
+    TIME("arm", struct hardware, arm_ns, 0, 0, ANY - 1),
     QUANTITY_REQUIRED("price", struct hardware, usd_micros_per_gpu_hour, QUANTITY_PRICE, 0, ANY - 1),
     TEXT_REQUIRED("price_basis", struct hardware, price_basis),
 };
@@ -122,6 +123,7 @@ const struct schema schema_machine = {machine_fields, LENGTH(machine_fields)};
 static const struct field steps_fields[] = {
     TEXT_REQUIRED("model", struct step_table, model),
     TIME_REQUIRED("first_layer", struct step_table, first_layer_ns, 0),
+    TIME("launch", struct step_table, launch_ns, 0, 0, ANY - 1),
 };
 const struct schema schema_steps = {steps_fields, LENGTH(steps_fields)};
 
@@ -188,6 +190,7 @@ const struct schema schema_engine = {engine_fields, LENGTH(engine_fields)};
 /* What every load may say. */
 #define LOAD_COMMON                                                                                                    \
     TIME("duration", struct load, duration_ns, 0, 0, ANY - 1), TIME("warmup", struct load, warmup_ns, 0, 0, ANY - 1),  \
+        COUNT("warmup_requests", struct load, warmup_requests, 0, 0, U32, NULL),                                       \
         QUANTITY("abort_share", struct load, abort_permille, QUANTITY_SHARE, 0, 0, 1000),                              \
         TIME("abort_within", struct load, abort_after_ns, 10 * NS_PER_S, 1, ANY - 1),                                  \
         TIME("deadline", struct load, deadline_ns, 0, 0, ANY - 1)
@@ -201,8 +204,19 @@ static const struct field burst_fields[] = {
 static const struct field closed_fields[] = {COUNT_REQUIRED("concurrency", struct load, concurrency, 1, 1 << 20, NULL),
                                              LOAD_REQUESTS, LOAD_COMMON};
 
-static const struct field_name format_names[] = {
-    {"azure", TRACE_FORMAT_AZURE_CSV}, {"mooncake", TRACE_FORMAT_MOONCAKE_JSONL}, {"csv", TRACE_FORMAT_CSV}};
+static const struct field sessions_fields[] = {
+    LOAD_RATE,
+    TIME("think", struct load, session_think_ns, 0, 0, INT64_C(1) << 55),
+    COUNT("system", struct load, session_system_tokens, 0, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
+    COUNT("block", struct load, session_block_tokens, 64, 1, 1 << 16, NULL),
+    LOAD_REQUESTS,
+    LOAD_COMMON,
+};
+
+static const struct field_name format_names[] = {{"azure", TRACE_FORMAT_AZURE_CSV},
+                                                 {"mooncake", TRACE_FORMAT_MOONCAKE_JSONL},
+                                                 {"csv", TRACE_FORMAT_CSV},
+                                                 {"servegen", TRACE_FORMAT_SERVEGEN}};
 
 static const struct field trace_fields[] = {
     NAME_REQUIRED("format", struct load, trace_format, format_names),
@@ -217,6 +231,7 @@ static const struct schema schema_load_evenly = {poisson_fields, LENGTH(poisson_
 static const struct schema schema_load_burst = {burst_fields, LENGTH(burst_fields)};
 static const struct schema schema_load_closed = {closed_fields, LENGTH(closed_fields)};
 static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields)};
+static const struct schema schema_load_sessions = {sessions_fields, LENGTH(sessions_fields)};
 
 static const struct field_name router_names[] = {
     {"round_robin", ROUTER_ROUND_ROBIN},   {"random", ROUTER_RANDOM},
@@ -273,17 +288,20 @@ const struct field_name target_names[] = {
     {"ttft", TARGET_TTFT}, {"tpot", TARGET_TPOT}, {"e2e", TARGET_E2E}, {"itl", TARGET_ITL}};
 const uint32_t target_name_count = LENGTH(target_names);
 
-const struct field_name load_names[] = {{"poisson", ARRIVAL_POISSON},
-                                        {"evenly", ARRIVAL_UNIFORM},
-                                        {"burst", ARRIVAL_BURST},
-                                        {"closed", ARRIVAL_CLOSED},
-                                        {"trace", ARRIVAL_TRACE}};
+const struct field_name load_names[] = {{"poisson", ARRIVAL_POISSON}, {"evenly", ARRIVAL_UNIFORM},
+                                        {"burst", ARRIVAL_BURST},     {"closed", ARRIVAL_CLOSED},
+                                        {"trace", ARRIVAL_TRACE},     {"sessions", ARRIVAL_SESSIONS}};
 const uint32_t load_name_count = LENGTH(load_names);
 
 const struct schema *schema_of_load(unsigned arrivals)
 {
-    static const struct schema *const schemas[] = {
-        NULL, &schema_load_poisson, &schema_load_evenly, &schema_load_burst, &schema_load_closed, &schema_load_trace};
+    static const struct schema *const schemas[] = {NULL,
+                                                   &schema_load_poisson,
+                                                   &schema_load_evenly,
+                                                   &schema_load_burst,
+                                                   &schema_load_closed,
+                                                   &schema_load_trace,
+                                                   &schema_load_sessions};
     CHECK(arrivals >= 1 && arrivals < sizeof schemas / sizeof schemas[0]);
     return schemas[arrivals];
 }

@@ -276,6 +276,11 @@ void device_model_free(struct device_model *model)
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */
 
 /* Every group runs the same graph: all are padded to the largest one's. */
+int64_t device_launch_ns(const struct device_model *model)
+{
+    return model->is_measured ? model->measured.launch_ns : 0;
+}
+
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count)
 {
     if (model->is_measured)

@@ -70,6 +70,7 @@ static bool same_machines(const struct hardware *a, const struct hardware *b)
 
 static void assess(struct plan *plan, struct candidate *candidate)
 {
+    candidate->scale = STEP_SCALE_NONE;
     if (candidate->refusal[0] == '\0')
         candidate_assess(candidate, &plan->demand, &plan->sizes);
     else
