@@ -247,15 +247,16 @@ static int all_complete(const struct check_side *side, struct user_error *error)
     return EXIT_OK;
 }
 
-/* How the new baseline differs from the old one. A case that the old one lacks has changed. */
-static bool count_changes(const struct check_side *side, struct baseline *old, struct baseline_blessing *blessing,
-                          struct user_error *error)
+/* Counts how the new baseline differs from the old one; a case that the old one lacks, or has damaged, has changed.
+ * Returns whether anything differs, if only that cases are gone. */
+static bool count_changes(const struct check_side *side, struct baseline *old, struct baseline_blessing *blessing)
 {
     uint64_t runs = 0;
+    blessing->changed = 0;
     for (uint32_t k = 0; k < side->count; k++) {
         const struct check_case *item = &side->cases[k];
         struct check_side alone = {.suite = side->suite, .count = 1, .cases = &side->cases[k]};
-        struct check_result result = {.count = 0};
+        struct check_result result;
         struct user_error lacking = {.set = false};
         runs += item->item->seeds;
         if (check_compare(&alone, old, &result, &lacking)) {
@@ -266,9 +267,7 @@ static bool count_changes(const struct check_side *side, struct baseline *old, s
         }
         check_result_free(&result);
     }
-    if (blessing->changed == 0 && runs != baseline_run_count(old))
-        blessing->changed = -1; /* some were taken out of the suite */
-    return !error->set;
+    return blessing->changed > 0 || runs != baseline_run_count(old);
 }
 
 static int update(const struct request *request, const struct check_side *side, struct user_error *error)
@@ -289,12 +288,8 @@ static int update(const struct request *request, const struct check_side *side, 
         old = baseline_open(request->baseline_path, error);
         if (old == NULL)
             return EXIT_USER;
-        blessing.changed = 0;
-        count_changes(side, old, &blessing, error);
     }
-    bool same = old != NULL && blessing.changed == 0;
-    if (blessing.changed < 0)
-        blessing.changed = 0;
+    bool same = old != NULL && !count_changes(side, old, &blessing);
     bool good = same || check_bless(side, request->baseline_path, old, &blessing, error);
     if (good && !request->quiet && same)
         fprintf(request->context->out, "%s: nothing has changed, the baseline stays as it is\n",

@@ -116,6 +116,8 @@ static void op_launch(struct runtime *rt, const struct step_launch *launch)
     }
     if (recording->inner != NULL)
         rt_launch(recording->inner, launch);
+    else if (recording->listener.launch != NULL)
+        recording->listener.launch(recording->listener.self, rt->now_ns, launch);
 }
 
 static void op_launch_end(struct runtime *rt, uint32_t ticket)
@@ -162,6 +164,8 @@ static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t
     APPEND(recording, CALL_EXPECT, immediate, count);
     if (recording->inner != NULL)
         rt_immediate_expect(recording->inner, immediate, count);
+    else if (recording->listener.expect != NULL)
+        recording->listener.expect(recording->listener.self, rt->now_ns, immediate, count);
 }
 
 static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t length)
@@ -171,6 +175,8 @@ static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t
     append(recording, bytes, length);
     if (recording->inner != NULL)
         rt_send(recording->inner, node, bytes, length);
+    else if (recording->listener.send != NULL)
+        recording->listener.send(recording->listener.self, rt->now_ns, node);
 }
 
 static void op_trace(struct runtime *rt, const struct trace_record *record)
@@ -455,6 +461,8 @@ static int64_t replay(struct recording *recording, FILE *file, char *error, size
             recording->used = 0;
             recording->start_count = 0;
             recording->runtime.now_ns = entry.now_ns;
+            if (recording->listener.event != NULL)
+                recording->listener.event(recording->listener.self, entry.now_ns, &entry.event);
             node_handle(recording->node, &entry.event);
             same = same_calls(recording, &entry, number, error, error_size);
             if (same)

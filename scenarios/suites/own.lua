@@ -1,4 +1,5 @@
--- What CI runs: tandem's own scenarios, shortened, so that a change of scheduler, messenger or model shows what it does.
+-- What CI runs: tandem's own scenarios, shortened, so that a change of scheduler, messenger or model shows what it
+-- does.
 return suite {
   question = "Do the shipped scenarios decide as they did, and as well?",
   seeds = 5,

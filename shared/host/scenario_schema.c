@@ -114,6 +114,7 @@ static const struct field machine_fields[] = {
     TIME_REQUIRED("watcher", struct hardware, watcher_ns, 0),
     TIME_REQUIRED("poll", struct hardware, poll_ns, 0),
     TIME_REQUIRED("message", struct hardware, message_ns, 1),
+    TIME("arm", struct hardware, arm_ns, 0, 0, ANY - 1),
     QUANTITY_REQUIRED("price", struct hardware, usd_micros_per_gpu_hour, QUANTITY_PRICE, 0, ANY - 1),
     TEXT_REQUIRED("price_basis", struct hardware, price_basis),
 };
@@ -122,6 +123,7 @@ const struct schema schema_machine = {machine_fields, LENGTH(machine_fields)};
 static const struct field steps_fields[] = {
     TEXT_REQUIRED("model", struct step_table, model),
     TIME_REQUIRED("first_layer", struct step_table, first_layer_ns, 0),
+    TIME("launch", struct step_table, launch_ns, 0, 0, ANY - 1),
 };
 const struct schema schema_steps = {steps_fields, LENGTH(steps_fields)};
 

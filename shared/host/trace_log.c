@@ -225,26 +225,37 @@ unsigned char *trace_log_pack(const struct trace_log *log, size_t *size, struct 
     return NULL;
 }
 
-/* The body has exactly `body` bytes. */
-static bool decompress(const unsigned char *stream, size_t size, unsigned char *bytes, size_t body)
+/* The body, which has exactly `body` bytes, or NULL; the caller's. Memory follows what comes out, not what is promised.
+ */
+static unsigned char *decompress(const unsigned char *stream, size_t size, size_t body)
 {
     struct archive *archive = archive_read_new();
     struct archive_entry *entry;
     CHECK(archive != NULL);
-    bool good = false;
-    if (archive_read_support_filter_zstd(archive) == ARCHIVE_OK &&
-        archive_read_support_format_raw(archive) == ARCHIVE_OK &&
-        archive_read_open_memory(archive, stream, size) == ARCHIVE_OK &&
-        archive_read_next_header(archive, &entry) == ARCHIVE_OK) {
-        size_t got = 0;
-        la_ssize_t part = 1;
-        unsigned char more;
-        while (got < body && (part = archive_read_data(archive, bytes + got, body - got)) > 0)
-            got += (size_t)part;
-        good = got == body && archive_read_data(archive, &more, 1) == 0;
+    bool good = archive_read_support_filter_zstd(archive) == ARCHIVE_OK &&
+                archive_read_support_format_raw(archive) == ARCHIVE_OK &&
+                archive_read_open_memory(archive, stream, size) == ARCHIVE_OK &&
+                archive_read_next_header(archive, &entry) == ARCHIVE_OK;
+    unsigned char *bytes = NULL;
+    size_t room = 0;
+    size_t got = 0;
+    la_ssize_t part = 1;
+    while (good && got < body && part > 0) {
+        if (got == room) {
+            room = (size_t)min_u64(body, max_u64(65536, 2 * room));
+            bytes = realloc(bytes, room);
+            CHECK(bytes != NULL);
+        }
+        part = archive_read_data(archive, bytes + got, room - got);
+        got += part > 0 ? (size_t)part : 0;
     }
+    unsigned char more;
+    good = good && got == body && archive_read_data(archive, &more, 1) == 0;
     archive_read_free(archive);
-    return good;
+    if (good)
+        return bytes;
+    free(bytes);
+    return NULL;
 }
 
 bool trace_log_unpack(struct trace_log *log, const unsigned char *bytes, size_t size)
@@ -264,17 +275,16 @@ bool trace_log_unpack(struct trace_log *log, const unsigned char *bytes, size_t 
     }
     if (!good || count == 0)
         return good && size == HEAD_BYTES;
-    unsigned char *unpacked = malloc(body);
+    unsigned char *unpacked = decompress(bytes + HEAD_BYTES, size - HEAD_BYTES, body);
     if (unpacked == NULL)
         return false;
-    good = decompress(bytes + HEAD_BYTES, size - HEAD_BYTES, unpacked, body);
     struct reading columns[COLUMN_COUNT];
     const unsigned char *at = unpacked;
     for (unsigned c = 0; c < COLUMN_COUNT; c++) {
         columns[c] = (struct reading){.at = at, .end = at + lengths[c]};
         at += lengths[c];
     }
-    good = good && get_columns(columns, count, log);
+    good = get_columns(columns, count, log);
     free(unpacked);
     if (!good)
         trace_log_free(log);

@@ -94,7 +94,7 @@ uint32_t device_model_breakdown(const struct device_model *model, const struct s
                                      .estimate = ESTIMATE_MODELLED,
                                      .source = "the engine"});
     for (uint32_t i = 0; i < model->operator_count; i++) {
-        const struct operator* o = & model->operators[i];
+        const struct device_operator *o = &model->operators[i];
         for (uint32_t pass = 0; group_count > 0 && pass < (model->drafting.tokens > 0 ? PASSES : 1u); pass++)
             if (i == model->attention_place[pass])
                 share_add_attention(model, pass, &groups[slowest], shares, &count);

@@ -31,7 +31,7 @@ static bool is_deepseek_latent(const struct attention_shape *shape)
            shape->value_dim == 128.0;
 }
 
-static void measure_operator(struct device_model *model, struct kernel_chooser *chooser, struct operator* o)
+static void measure_operator(struct device_model *model, struct kernel_chooser *chooser, struct device_operator *o)
 {
     const struct attention_shape *shape = &o->part->full;
     switch (o->kind) {

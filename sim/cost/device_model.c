@@ -49,7 +49,7 @@ static void curves_make(struct device_model *model)
         double share[DRIVERS][SHARES] = {{0}};
         double before = 0.0;
         for (uint32_t i = 0; i < model->operator_count; i++) {
-            const struct operator* o = & model->operators[i];
+            const struct device_operator *o = &model->operators[i];
             struct operator_time time = operator_evaluate(model, o, tokens);
             double ns = time.ns * o->count;
             sum[o->driver] += ns;
@@ -276,6 +276,11 @@ void device_model_free(struct device_model *model)
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */
 
 /* Every group runs the same graph: all are padded to the largest one's. */
+int64_t device_launch_ns(const struct device_model *model)
+{
+    return model->is_measured ? model->measured.launch_ns : 0;
+}
+
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count)
 {
     if (model->is_measured)

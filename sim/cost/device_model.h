@@ -69,6 +69,9 @@ void device_model_free(struct device_model *model);
 void device_step(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                  struct step_time *time);
 
+/* What a launch of decode steps takes beyond its steps; 0 where that is not known apart from them. */
+int64_t device_launch_ns(const struct device_model *model);
+
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count);
 void device_decode_line(const struct device_model *model, uint32_t decode_sequences, uint64_t decode_context,
                         struct decode_line *line);

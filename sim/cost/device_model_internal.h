@@ -40,8 +40,7 @@ enum operator_kind {
 /* A product with an absorbed half of latent attention, which tables of its own are measured for. */
 enum absorbed { ABSORBED_NOT = 0, ABSORBED_QUERY = 1, ABSORBED_OUTPUT = 2 };
 
-struct operator
-{
+struct device_operator {
     char name[56];
     enum operator_kind kind;
     enum driver driver;
@@ -117,7 +116,7 @@ struct device_model {
     enum step_bound decode_attention_bound;
     uint32_t operator_count;
     uint32_t attention_place[PASSES]; /* operators that the attention kernels of a pass precede */
-    struct operator operators[OPERATORS_MAX];
+    struct device_operator operators[OPERATORS_MAX];
 
     struct token_curve curves[DRIVERS];
     struct token_curve before; /* of curves[DRIVER_TOKENS], the part before a layer's transfer may start */
@@ -148,7 +147,8 @@ void device_operators_make(struct device_model *model, const struct device_reque
 void device_attention_make(struct device_model *model, const struct architecture *architecture,
                            struct parallelism parallelism);
 
-struct operator_time operator_evaluate(const struct device_model *model, const struct operator* o, double tokens);
+struct operator_time operator_evaluate(const struct device_model *model, const struct device_operator *o,
+                                       double tokens);
 
 /* Finds the measured tables of the model's shapes, makes its operators, which depend on them, and finds theirs. False:
  * a pack is damaged, and `error` says which. */

@@ -124,14 +124,14 @@ struct pass {
     enum driver decode;
 };
 
-static void add(const struct pass *pass, const char *name, struct operator operator)
+static void add(const struct pass *pass, const char *name, struct device_operator one)
 {
     struct device_model *model = pass->model;
-    if (operator.count == 0)
+    if (one.count == 0)
         return;
     CHECK(model->operator_count < OPERATORS_MAX - ATTENTIONS_MAX);
-    struct operator* place = & model->operators[model->operator_count++];
-    *place = operator;
+    struct device_operator *place = &model->operators[model->operator_count++];
+    *place = one;
     place->part = pass->part;
     snprintf(place->name, sizeof place->name, "%s%s", pass->prefix, name);
 }
@@ -140,25 +140,26 @@ static void add_gemm(const struct pass *pass, const char *name, enum driver driv
                      enum number_format format)
 {
     add(pass, name,
-        (struct operator){.kind = OPERATOR_GEMM, .driver = driver, .format = format, .count = count, .n = n, .k = k});
+        (struct device_operator){
+            .kind = OPERATOR_GEMM, .driver = driver, .format = format, .count = count, .n = n, .k = k});
 }
 
 static void add_absorbed(const struct pass *pass, const char *name, double n, double k, enum absorbed absorbed)
 {
     add(pass, name,
-        (struct operator){.kind = OPERATOR_GEMM,
-                          .driver = pass->decode,
-                          .format = FORMAT_BF16,
-                          .count = pass->layers,
-                          .n = n,
-                          .k = k,
-                          .absorbed = absorbed});
+        (struct device_operator){.kind = OPERATOR_GEMM,
+                                 .driver = pass->decode,
+                                 .format = FORMAT_BF16,
+                                 .count = pass->layers,
+                                 .n = n,
+                                 .k = k,
+                                 .absorbed = absorbed});
 }
 
 static void add_pass(const struct pass *pass, const char *name, uint32_t count, double bytes, double kernels)
 {
     add(pass, name,
-        (struct operator){
+        (struct device_operator){
             .kind = OPERATOR_ELEMENTWISE, .driver = pass->tokens, .count = count, .n = bytes, .k = kernels});
 }
 
@@ -247,11 +248,11 @@ static void add_all_reduce(const struct pass *pass, const char *name)
 {
     if (pass->p.tensor > 1)
         add(pass, name,
-            (struct operator){.kind = OPERATOR_ALL_REDUCE,
-                              .driver = pass->tokens,
-                              .count = pass->layers,
-                              .n = pass->p.tensor,
-                              .k = pass->a->hidden});
+            (struct device_operator){.kind = OPERATOR_ALL_REDUCE,
+                                     .driver = pass->tokens,
+                                     .count = pass->layers,
+                                     .n = pass->p.tensor,
+                                     .k = pass->a->hidden});
 }
 
 /* Prompts take the exchange that is made for many tokens and decoding ones that for few, and experts run on what either
@@ -269,13 +270,13 @@ static void add_wide_experts(const struct pass *pass, uint32_t count)
         enum driver own = pass->again ? DRIVER_DRAFT : drivers[way][0];
         enum driver all = pass->again ? DRIVER_DRAFT_ALL : drivers[way][1];
         add(pass, hidden ? "expert dispatch and combine, not hidden" : "expert dispatch and combine",
-            (struct operator){.kind = OPERATOR_EXCHANGE,
-                              .driver = own,
-                              .count = count,
-                              .k = 1.0 / pass->p.tensor,
-                              .prefill = way == 1});
+            (struct device_operator){.kind = OPERATOR_EXCHANGE,
+                                     .driver = own,
+                                     .count = count,
+                                     .k = 1.0 / pass->p.tensor,
+                                     .prefill = way == 1});
         add(pass, "experts",
-            (struct operator){.kind = OPERATOR_EXPERTS, .driver = all, .count = count, .prefill = way == 1});
+            (struct device_operator){.kind = OPERATOR_EXPERTS, .driver = all, .count = count, .prefill = way == 1});
     }
 }
 
@@ -295,13 +296,14 @@ static void add_experts(const struct pass *pass, uint32_t count)
      * are, is what they use across nodes. */
     if (p.data > 1)
         add(pass, "expert gather and scatter",
-            (struct operator){.kind =
-                                  ranks <= model->device.gpus_per_node ? OPERATOR_GATHER_SCATTER : OPERATOR_ALL_REDUCE,
-                              .driver = all,
-                              .count = count,
-                              .n = ranks,
-                              .k = a->hidden});
-    add(pass, "experts", (struct operator){.kind = OPERATOR_EXPERTS, .driver = all, .count = count, .prefill = true});
+            (struct device_operator){.kind = ranks <= model->device.gpus_per_node ? OPERATOR_GATHER_SCATTER
+                                                                                  : OPERATOR_ALL_REDUCE,
+                                     .driver = all,
+                                     .count = count,
+                                     .n = ranks,
+                                     .k = a->hidden});
+    add(pass, "experts",
+        (struct device_operator){.kind = OPERATOR_EXPERTS, .driver = all, .count = count, .prefill = true});
 }
 
 /* Marks what was added since `first` as preceding a layer's transfer. */
@@ -397,17 +399,17 @@ void device_operators_make(struct device_model *model, const struct device_reque
     add_layers(&pass);
     if (p.pipeline > 1)
         add(&pass, "hand-over to the next stage",
-            (struct operator){.kind = OPERATOR_STAGE_HOP,
-                              .driver = DRIVER_TOKENS,
-                              .count = p.pipeline,
-                              .n = kv_ranks(&p) <= model->device.gpus_per_node ? 1.0 : 0.0,
-                              .k = 2.0 * a->hidden / p.tensor});
+            (struct device_operator){.kind = OPERATOR_STAGE_HOP,
+                                     .driver = DRIVER_TOKENS,
+                                     .count = p.pipeline,
+                                     .n = kv_ranks(&p) <= model->device.gpus_per_node ? 1.0 : 0.0,
+                                     .k = 2.0 * a->hidden / p.tensor});
     add_gemm(&pass, "LM head", DRIVER_SEQUENCES, p.pipeline, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
     if (model->drafting.tokens > 0)
         add_draft(model, request);
 }
 
-struct operator_time operator_evaluate(const struct device_model *model, const struct operator* o, double tokens)
+struct operator_time operator_evaluate(const struct device_model *model, const struct device_operator *o, double tokens)
 {
     const struct device *device = &model->device;
     switch (o->kind) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tandem check: the gate over tandem's own suite is open; it says what a change did and closes on a worse one; a baseline
-# is blessed with a reason, and never half.
+# tandem check: the gate over tandem's own suite is open; it says what a change did and closes on a worse one; a
+# baseline is blessed with a reason, and never half.
 . "$(dirname "$0")/cli.bash"
 cd "$here"
 
@@ -142,7 +142,7 @@ if command -v git > /dev/null; then
     cp "$root/scripts/bisect-step" ..
     sed -i 's/scenraio/scenario/; s/seeds = 3/seeds = 2/' ../own.lua
     answers check ../own.lua --update --reason 'the good one'
-    git bisect start -q HEAD HEAD~5 > /dev/null
+    git bisect start HEAD HEAD~5 > /dev/null
     git bisect run ../bisect-step ../own.lua ../own.baseline > bisected 2>&1 || fail "bisecting: $(tail bisected)"
     expect "the policy is 'random'$" bisected
     expect '^[0-9a-f]* is the first bad commit$' bisected

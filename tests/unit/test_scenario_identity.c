@@ -115,6 +115,7 @@ static const struct scenario_override changes[] = {
     {"pools.decode.machine.watcher", "us(6)"},
     {"pools.decode.machine.poll", "us(1)"},
     {"pools.decode.machine.message", "us(1)"},
+    {"pools.decode.machine.arm", "us(1)"},
     {"pools.decode.machine.price", "usd_per_hour(1)"},
     {"pools.decode.machine.price_basis", "'x'"},
     {"pools.decode.machine.nic.name", "'x'"},
