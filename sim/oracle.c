@@ -17,6 +17,7 @@ struct pair_epoch {
 struct armed {
     uint32_t node;
     uint32_t immediate;
+    bool counted; /* all of it has landed: a cancel that was under way may still let go of it, once */
 };
 
 #define DEAD UINT32_MAX
@@ -96,9 +97,28 @@ static void disarm(struct oracle *oracle, uint32_t index)
     oracle->armed[index] = oracle->armed[--oracle->armed_count];
 }
 
+/* Writes may land for it. */
+static bool is_awaited(const struct oracle *oracle, uint32_t node, uint32_t immediate)
+{
+    uint32_t index = find_armed(oracle, node, immediate);
+    return index < oracle->armed_count && !oracle->armed[index].counted;
+}
+
+/* The slot is used again: what was counted in it was not let go of, and need not be. */
+static void forget_counted(struct oracle *oracle, uint32_t node, uint32_t immediate)
+{
+    const uint32_t mask = (UINT32_C(1) << IMMEDIATE_SLOT_BITS) - 1;
+    for (uint32_t i = oracle->armed_count; i-- > 0;)
+        if (oracle->armed[i].node == node && oracle->armed[i].counted &&
+            (oracle->armed[i].immediate & mask) == (immediate & mask))
+            disarm(oracle, i);
+}
+
 static void on_expect(void *self, uint32_t node, uint32_t immediate, uint64_t count)
 {
     struct oracle *oracle = self;
+    if (count > 0)
+        forget_counted(oracle, node, immediate);
     uint32_t index = find_armed(oracle, node, immediate);
     bool armed = index < oracle->armed_count;
     if (count == 0 && armed) {
@@ -111,7 +131,7 @@ static void on_expect(void *self, uint32_t node, uint32_t immediate, uint64_t co
     } else {
         oracle->armed =
             grown(oracle->armed, &oracle->armed_capacity, oracle->armed_count + 1, sizeof *oracle->armed);
-        oracle->armed[oracle->armed_count++] = (struct armed){node, immediate};
+        oracle->armed[oracle->armed_count++] = (struct armed){.node = node, .immediate = immediate};
     }
 }
 
@@ -126,7 +146,7 @@ static bool is_quiet(const struct oracle *oracle, uint32_t prefiller, uint32_t d
 
 static void on_prefill(struct oracle *oracle, uint32_t node, const struct message *m)
 {
-    if (find_armed(oracle, node, m->immediate) == oracle->armed_count) /* 18 */
+    if (!is_awaited(oracle, node, m->immediate)) /* 18 */
         checkers_fail(oracle->checkers, node, "a prefiller is asked for request %" PRIu32 " before it is armed",
                       m->request);
     oracle->pages = grown(oracle->pages, &oracle->pages_capacity, m->page_count, sizeof *oracle->pages);
@@ -265,8 +285,7 @@ static void on_landed(void *self, const struct sim_landing *landing)
     write->pieces_landed++;
     if (write->pieces_landed == landing->pieces)
         write->landing = false;
-    if (landing->writes > 0 &&
-        find_armed(oracle, landing->destination, write->spec.immediate) == oracle->armed_count)
+    if (landing->writes > 0 && !is_awaited(oracle, landing->destination, write->spec.immediate))
         checkers_fail(oracle->checkers, landing->destination,
                       "a write for request %" PRIu32 " (epoch %" PRIu32 ") lands, but its transfer is over",
                       write->spec.request, write->spec.epoch);
@@ -288,7 +307,7 @@ static void on_event(void *self, int64_t now_ns, uint32_t node, const struct eve
     if (event->kind == EVENT_START)
         oracle->incarnation[node] = (uint32_t)event->count;
     if (event->kind == EVENT_IMMEDIATE && find_armed(oracle, node, event->id) < oracle->armed_count)
-        disarm(oracle, find_armed(oracle, node, event->id));
+        oracle->armed[find_armed(oracle, node, event->id)].counted = true;
     for (uint32_t i = 0; i < oracle->used; i++) {
         struct oracle_write *write = &oracle->writes[i];
         if (event->kind == EVENT_WRITE_DONE && write->open && write->source == node &&

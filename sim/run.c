@@ -48,7 +48,9 @@ struct run {
     struct shadow *shadow;
     struct fault_play *faults;
     struct node **nodes;
-    void **memory; /* of the nodes, as allocated */
+    void **memory;  /* of the nodes, as allocated */
+    void **retired; /* of those that were replaced */
+    uint32_t retired_count;
     uint64_t *pages_held_peak;
     uint64_t feeder;        /* generation of the call that feeds the next arrival */
     uint64_t answering;     /* closed loop: clients that send their next request at this instant */
@@ -252,7 +254,10 @@ static void make_node(struct run *run, uint32_t index)
 static void restart(void *self, uint32_t node)
 {
     struct run *run = self;
-    free(run->memory[node]);
+    /* Writes that the dead one had posted may still land, along plans that lie in its memory. */
+    run->retired = realloc(run->retired, (run->retired_count + 1) * sizeof *run->retired);
+    CHECK(run->retired != NULL);
+    run->retired[run->retired_count++] = run->memory[node];
     make_node(run, node);
     checkers_watch(run->checkers, node, run->nodes[node]);
 }
@@ -483,6 +488,9 @@ static void tear_down(struct run *run)
 {
     for (uint32_t i = 0; run->memory != NULL && i < run->deployment->node_count; i++)
         free(run->memory[i]);
+    for (uint32_t i = 0; i < run->retired_count; i++)
+        free(run->retired[i]);
+    free(run->retired);
     free(run->memory);
     free(run->nodes);
     free(run->pages_held_peak);

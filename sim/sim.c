@@ -246,10 +246,7 @@ static void handle_pending(struct sim *sim, uint64_t payload)
         run_call(sim, index);
         break;
     case PENDING_LOST:
-        sim_hand_over(
-            sim, node,
-            &(struct event){
-                .kind = EVENT_PEER_LOST, .status = (uint16_t)aux, .id = index & 0xffff, .count = index >> 16});
+        sim_lost(sim, node, aux, index);
         break;
     case PENDING_FENCE:
         sim_fence(sim, index);

@@ -66,12 +66,26 @@ static void kill_flows(struct sim *sim, uint32_t dead, bool lingers, int64_t fen
 }
 
 /* `lost`: the node that is lost, and its incarnation << 16. */
-static void tell_of_loss(struct sim *sim, uint32_t peer, uint32_t lost)
+static void tell_of_loss(struct sim *sim, uint32_t peer, uint32_t lost, uint32_t how)
 {
     int64_t suspect_ns = time_add(sim->now_ns, sim->detection.suspect_ns);
     int64_t fence_ns = time_add(suspect_ns, sim->detection.fence_ns);
-    sim_push(sim, suspect_ns, pending_pack(PENDING_LOST, peer, PEER_SUSPECTED, lost));
-    sim_push(sim, fence_ns, pending_pack(PENDING_LOST, peer, PEER_FENCED, lost));
+    sim_push(sim, suspect_ns, pending_pack(PENDING_LOST, peer, PEER_SUSPECTED | how, lost));
+    sim_push(sim, fence_ns, pending_pack(PENDING_LOST, peer, PEER_FENCED | how, lost));
+}
+
+/* A connection that was lost may be there again by the time that it is missed: one of its ends was replaced. */
+void sim_lost(struct sim *sim, struct sim_node *node, uint32_t aux, uint32_t index)
+{
+    uint32_t peer = index & 0xffff;
+    uint32_t status = aux & ~LOST_BY_CUT;
+    int64_t left_ns = status == PEER_FENCED ? 0 : sim->detection.fence_ns;
+    int64_t cut_ns = sim->cut_fence_ns[(size_t)node->runtime.node * sim->node_count + peer];
+    if ((aux & LOST_BY_CUT) != 0 && cut_ns != time_add(sim->now_ns, left_ns))
+        return;
+    sim_hand_over(sim, node,
+                  &(struct event){
+                      .kind = EVENT_PEER_LOST, .status = (uint16_t)status, .id = peer, .count = index >> 16});
 }
 
 static void kill_node(struct sim *sim, uint32_t dead, bool lingers)
@@ -91,7 +105,7 @@ static void kill_node(struct sim *sim, uint32_t dead, bool lingers)
     kill_flows(sim, dead, lingers, fence_ns);
     for (uint32_t peer = 0; peer < sim->node_count; peer++)
         if (peer != dead && sim->nodes[peer].alive)
-            tell_of_loss(sim, peer, lost);
+            tell_of_loss(sim, peer, lost, 0);
 }
 
 void sim_kill(struct sim *sim, uint32_t dead)
@@ -123,8 +137,8 @@ void sim_cut(struct sim *sim, uint32_t a, uint32_t b)
                               (write->source == b && write->spec.destination == a)))
             sim_write_fence(sim, index, fence_ns);
     }
-    tell_of_loss(sim, a, b | sim->nodes[b].incarnation << 16);
-    tell_of_loss(sim, b, a | sim->nodes[a].incarnation << 16);
+    tell_of_loss(sim, a, b | sim->nodes[b].incarnation << 16, LOST_BY_CUT);
+    tell_of_loss(sim, b, a | sim->nodes[a].incarnation << 16, LOST_BY_CUT);
 }
 
 void sim_restart(struct sim *sim, uint32_t index, struct participant participant)
@@ -145,7 +159,7 @@ void sim_restart(struct sim *sim, uint32_t index, struct participant participant
     /* It was not there when others were lost, and finds out now. */
     for (uint32_t peer = 0; peer < sim->node_count; peer++)
         if (peer != index && sim->nodes[peer].incarnation > 0)
-            tell_of_loss(sim, index, peer | (sim->nodes[peer].incarnation - 1) << 16);
+            tell_of_loss(sim, index, peer | (sim->nodes[peer].incarnation - 1) << 16, 0);
 }
 
 bool sim_alive(const struct sim *sim, uint32_t node)

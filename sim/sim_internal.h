@@ -32,9 +32,11 @@ enum pending_kind {
     PENDING_LANDED = 5,     /* index: write; aux: piece */
     PENDING_WRITE_DONE = 6, /* index: write */
     PENDING_CALL = 7,       /* index: call */
-    PENDING_LOST = 8,       /* aux: enum peer_status; index: peer, and its incarnation << 16 */
+    PENDING_LOST = 8,       /* aux: enum peer_status, and LOST_BY_CUT; index: peer, and its incarnation << 16 */
     PENDING_FENCE = 9,      /* index: write that may land no longer */
 };
+
+#define LOST_BY_CUT 0x80u
 
 static inline uint64_t pending_pack(enum pending_kind kind, uint32_t node, uint32_t aux, uint32_t index)
 {
@@ -220,6 +222,7 @@ void sim_write_release(struct sim *sim, uint32_t index);
 
 /* sim_faults.c */
 bool sim_is_cut(const struct sim *sim, uint32_t a, uint32_t b);
+void sim_lost(struct sim *sim, struct sim_node *node, uint32_t aux, uint32_t index);
 /* The write may land until `fence_ns` and no longer. */
 void sim_write_fence(struct sim *sim, uint32_t index, int64_t fence_ns);
 /* That time has come. */

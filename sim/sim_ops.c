@@ -279,6 +279,8 @@ void sim_flow_done(struct sim *sim, const struct flow_done *done)
     write->landed_ns = time_add(first_ns, spread_ns);
     write->confirmed_ns =
         time_add(max_i64(done->confirmed_ns, sim->now_ns), fault.delay_ns + spread_ns + fault.confirm_ns);
+    if (fault.fails) /* nothing lands after that has been said */
+        write->confirmed_ns = max_i64(write->confirmed_ns, time_add(write->landed_ns, 1));
     write->pending = (uint8_t)(write->pending + write->pieces + 1);
     for (uint32_t piece = write->pieces; piece-- > 0;)
         sim_push(sim, time_add(first_ns, (write->pieces - 1 - piece) * fault.piece_ns),

@@ -262,13 +262,13 @@ static void draw_requests(struct rng *rng, const struct tastes *tastes, struct d
             request->family = between(rng, 1, 2);
             request->shared_blocks = between(rng, 1, 8);
         }
+        scenario->load.prompt.high = max_u32(scenario->load.prompt.high, request->prompt_tokens);
+        scenario->load.output.high = max_u32(scenario->load.output.high, request->output_tokens);
         for (uint32_t at = i; at > 0 && by_arrival(&list->item[at - 1], &list->item[at]); at--) {
             struct listed_request swapped = list->item[at];
             list->item[at] = list->item[at - 1];
             list->item[at - 1] = swapped;
         }
-        scenario->load.prompt.high = max_u32(scenario->load.prompt.high, request->prompt_tokens);
-        scenario->load.output.high = max_u32(scenario->load.output.high, request->output_tokens);
     }
     scenario->load.requests = list->count;
     scenario->load.list = list;

@@ -147,7 +147,11 @@ static void settle_in(struct town *town, uint32_t node)
     const struct node_config *config = &town->config.nodes[node];
     struct runtime *rt = sim_runtime(town->sim, node);
     size_t size = node_size(config, &rt->limits);
-    free(town->memory[node]);
+    /* Writes of a dead predecessor may still land, along plans that lie in its memory. */
+    if (town->memory[node] != NULL) {
+        assert_true(town->retired_count < sizeof town->retired / sizeof *town->retired);
+        town->retired[town->retired_count++] = town->memory[node];
+    }
     town->memory[node] = aligned_alloc(64, size);
     assert_non_null(town->memory[node]);
     memset(town->memory[node], 0, size);
@@ -216,6 +220,8 @@ void town_free(struct town *town)
     shadow_free(town->shadow);
     for (uint32_t i = 0; i < town->config.node_count; i++)
         free(town->memory[i]);
+    for (uint32_t i = 0; i < town->retired_count; i++)
+        free(town->retired[i]);
 }
 
 /* ---- What happens ------------------------------------------------------------------------------------------------ */

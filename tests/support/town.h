@@ -42,6 +42,8 @@ struct town {
     struct shadow *shadow;
     struct node *nodes[TOWN_NODES_MAX];
     void *memory[TOWN_NODES_MAX];
+    void *retired[16]; /* memory of nodes that were replaced */
+    uint32_t retired_count;
     char label[64];                   /* of the configuration, in failures */
     uint32_t ends[TOWN_REQUESTS_MAX]; /* trace records of an end, by request */
     uint32_t kinds[TOWN_KINDS];       /* trace records by kind */
