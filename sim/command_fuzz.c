@@ -108,7 +108,8 @@ static json_t *coverage_json(const struct coverage *coverage)
     return rows;
 }
 
-/* ---- A seed that failed ------------------------------------------------------------------------------------------- */
+/* ---- A seed that failed -------------------------------------------------------------------------------------------
+ */
 
 static int failure_exit(const struct seed_result *failure)
 {

@@ -57,8 +57,7 @@ static void kill(struct sim *sim, const struct played *p)
 static void leave(struct sim *sim, uint32_t request)
 {
     struct request_spec spec = {.id = request, .deadline_ns = TIME_NEVER};
-    sim_deliver(sim, 0,
-                &(struct event){.kind = EVENT_ARRIVAL, .status = ARRIVAL_ABORT, .id = request, .data = &spec});
+    sim_deliver(sim, 0, &(struct event){.kind = EVENT_ARRIVAL, .status = ARRIVAL_ABORT, .id = request, .data = &spec});
 }
 
 static void begin(struct sim *sim, void *self, uint64_t index)
@@ -109,7 +108,8 @@ static void on_trace(void *self, int64_t now_ns, const struct trace_record *reco
     }
 }
 
-/* ---- What happens to messages and writes -------------------------------------------------------------------------- */
+/* ---- What happens to messages and writes --------------------------------------------------------------------------
+ */
 
 /* Whether the fault is about what passes from `source` to `destination`, and its turn has come. */
 static bool hits(struct fault_play *play, struct played *p, uint32_t source, uint32_t destination)
@@ -215,8 +215,7 @@ struct fault_play *fault_play_make(const struct fault_list *faults, struct sim *
 {
     struct fault_play *play = calloc(1, sizeof *play);
     CHECK(play != NULL);
-    *play =
-        (struct fault_play){.sim = sim, .deployment = deployment, .world = *world, .count = faults->count};
+    *play = (struct fault_play){.sim = sim, .deployment = deployment, .world = *world, .count = faults->count};
     play->items = calloc(max_u32(1, faults->count), sizeof *play->items);
     CHECK(play->items != NULL);
     bool hooked = false;
@@ -232,8 +231,8 @@ struct fault_play *fault_play_make(const struct fault_list *faults, struct sim *
     }
     sim_listen(sim, &(struct sim_listener){.self = play, .trace = on_trace});
     if (hooked)
-        sim_set_faults(sim, &(struct sim_faults){
-                                .self = play, .message = on_message, .write = on_write, .ticks_ns = on_ticks});
+        sim_set_faults(
+            sim, &(struct sim_faults){.self = play, .message = on_message, .write = on_write, .ticks_ns = on_ticks});
     return play;
 }
 

@@ -38,7 +38,7 @@ struct oracle {
     uint32_t armed_count;
     uint32_t armed_capacity;
     const struct oracle_write *landing; /* in hand */
-    uint32_t *pages;                     /* of a message in hand */
+    uint32_t *pages;                    /* of a message in hand */
     uint32_t pages_capacity;
 };
 
@@ -129,8 +129,7 @@ static void on_expect(void *self, uint32_t node, uint32_t immediate, uint64_t co
     } else if (armed) {
         checkers_fail(oracle->checkers, node, "immediate 0x%08" PRIx32 " is armed twice", immediate);
     } else {
-        oracle->armed =
-            grown(oracle->armed, &oracle->armed_capacity, oracle->armed_count + 1, sizeof *oracle->armed);
+        oracle->armed = grown(oracle->armed, &oracle->armed_capacity, oracle->armed_count + 1, sizeof *oracle->armed);
         oracle->armed[oracle->armed_count++] = (struct armed){.node = node, .immediate = immediate};
     }
 }
@@ -171,7 +170,7 @@ static void on_send(void *self, uint32_t node, uint32_t destination, const void 
     for (uint32_t i = 0; i < oracle->used; i++) {
         const struct oracle_write *write = &oracle->writes[i];
         if (write->open && write->source == node && write->spec.destination == destination &&
-            write->spec.epoch == m.epoch)
+            write->spec.epoch == m.epoch && write->spec.destination_incarnation == m.peer_incarnation)
             checkers_fail(oracle->checkers, node, "it says that epoch %" PRIu32 " is quiet while a write is open",
                           m.epoch); /* 4 */
     }
@@ -197,7 +196,8 @@ static struct oracle_write *take_write(struct oracle *oracle)
 static void on_post(void *self, uint32_t node, const struct paged_write *write)
 {
     struct oracle *oracle = self;
-    if (is_quiet(oracle, node, write->destination, write->epoch)) /* 4 */
+    bool current = write->destination_incarnation == oracle->incarnation[write->destination];
+    if (current && is_quiet(oracle, node, write->destination, write->epoch)) /* 4 */
         checkers_fail(oracle->checkers, node, "it writes for epoch %" PRIu32 ", which it said was quiet", write->epoch);
     struct oracle_write *open = take_write(oracle);
     uint32_t end = write->unit_first + write->unit_count;
@@ -209,7 +209,7 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
     memcpy(pages + sources, write->destination_pages, destinations * sizeof *pages);
     *open = (struct oracle_write){
         .open = true,
-        .landing = write->destination_incarnation == oracle->incarnation[write->destination],
+        .landing = current,
         .source = node,
         .source_incarnation = oracle->incarnation[node],
         .source_count = sources,
@@ -227,13 +227,15 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
 static void no_read_from(const struct oracle *oracle, uint32_t node, const struct step_change *change)
 {
     uint32_t start_page = change->start / oracle->configs[node].geometry.page_tokens;
-    uint32_t shared = start_page > change->page_first ? min_u32(start_page - change->page_first, change->page_count) : 0;
+    uint32_t shared =
+        start_page > change->page_first ? min_u32(start_page - change->page_first, change->page_count) : 0;
     for (uint32_t i = 0; i < oracle->used; i++) {
         const struct oracle_write *write = &oracle->writes[i];
         if (!write->open || write->source != node || write->spec.source_group != change->group ||
             write->spec.request == change->request)
             continue;
-        if (intersect(write->spec.source_pages, write->source_count, change->pages + shared, change->page_count - shared))
+        if (intersect(write->spec.source_pages, write->source_count, change->pages + shared,
+                      change->page_count - shared))
             checkers_fail(oracle->checkers, node,
                           "request %" PRIu32 " is computed into pages that a write for request %" PRIu32 " still reads",
                           change->request, write->spec.request);
@@ -310,15 +312,12 @@ static void on_event(void *self, int64_t now_ns, uint32_t node, const struct eve
         oracle->armed[find_armed(oracle, node, event->id)].counted = true;
     for (uint32_t i = 0; i < oracle->used; i++) {
         struct oracle_write *write = &oracle->writes[i];
-        if (event->kind == EVENT_WRITE_DONE && write->open && write->source == node &&
-            write->spec.ticket == event->id)
+        if (event->kind == EVENT_WRITE_DONE && write->open && write->source == node && write->spec.ticket == event->id)
             answered(write, event->status);
         /* All that was agreed has landed: of this transfer nothing more can. */
-        if (event->kind == EVENT_IMMEDIATE && write->spec.destination == node &&
-            write->spec.immediate == event->id)
+        if (event->kind == EVENT_IMMEDIATE && write->spec.destination == node && write->spec.immediate == event->id)
             write->landing = false;
-        if (event->kind == EVENT_PEER_LOST && event->status == PEER_FENCED &&
-            write->spec.destination == node &&
+        if (event->kind == EVENT_PEER_LOST && event->status == PEER_FENCED && write->spec.destination == node &&
             write->source == event->id && write->source_incarnation <= event->count)
             write->landing = false;
     }

@@ -1,9 +1,9 @@
 /* Knows whose every page is, from nothing but the operations that nodes call and the events they get.
  *
- * What it asserts, by the numbers of tests/INVARIANTS.md: a page that a posted write targets is nobody else's (1, 2, 3);
- * nothing is posted for an epoch after its QUIESCED (4); a transfer is armed and let go of exactly once (5, 8, 10); a
- * write reads only pages of its own request (7); a count is armed before the prefiller is asked (18); no write lands for
- * a transfer that is over (2, 3, 12).
+ * What it asserts, by the numbers of tests/INVARIANTS.md: a page that a posted write targets is nobody else's (1, 2,
+ * 3); nothing is posted for an epoch after its QUIESCED (4); a transfer is armed and let go of exactly once (5, 8, 10);
+ * a write reads only pages of its own request (7); a count is armed before the prefiller is asked (18); no write lands
+ * for a transfer that is over (2, 3, 12).
  */
 #ifndef TANDEM_SIM_ORACLE_H
 #define TANDEM_SIM_ORACLE_H

@@ -56,8 +56,8 @@ struct run {
     uint64_t answering;     /* closed loop: clients that send their next request at this instant */
     int64_t last_record_ns; /* of a record about a request */
     int64_t last_arrival_ns;
-    bool seen_enough;       /* says the row callback */
-    bool done;              /* every request has ended */
+    bool seen_enough; /* says the row callback */
+    bool done;        /* every request has ended */
 };
 
 /* ---- Models ----------------------------------------------------------------------------------------------------- */

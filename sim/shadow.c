@@ -38,9 +38,9 @@ struct memory {
     const struct kv_geometry *geometry;
     uint32_t pages_per_group;
     uint32_t page_count;
-    uint32_t places; /* parts of a token */
-    uint32_t words;  /* of 64 bits that hold them */
-    size_t stride;   /* bytes of a cell */
+    uint32_t places;  /* parts of a token */
+    uint32_t words;   /* of 64 bits that hold them */
+    size_t stride;    /* bytes of a cell */
     uint32_t running; /* ticket of the launch in progress; 0: none */
     struct shadow_page *pages;
     struct holding *holdings;
@@ -155,8 +155,9 @@ static void expect_tokens(struct shadow *shadow, uint32_t node, const struct hol
     struct memory *memory = &shadow->memory[node];
     uint32_t page_tokens = memory->geometry->page_tokens;
     if (end > h->count * page_tokens) {
-        checkers_fail(shadow->checkers, node, "request %" PRIu32 " goes on behind %" PRIu32 " tokens in %" PRIu32 " pages",
-                      h->request, end, h->count);
+        checkers_fail(shadow->checkers, node,
+                      "request %" PRIu32 " goes on behind %" PRIu32 " tokens in %" PRIu32 " pages", h->request, end,
+                      h->count);
         return;
     }
     for (uint32_t t = 0; t < end; t++) {
@@ -167,7 +168,7 @@ static void expect_tokens(struct shadow *shadow, uint32_t node, const struct hol
                       "a step of request %" PRIu32 " begins behind %" PRIu32 " tokens, but token %" PRIu32
                       " in page %" PRIu32 " is %s",
                       h->request, end, t, h->pages[t / page_tokens],
-                      cell->tag == 0                                  ? "nothing"
+                      cell->tag == 0                               ? "nothing"
                       : cell->tag == tag_of(shadow, h->request, t) ? "not all there"
                                                                    : "another's");
         return;
@@ -207,8 +208,9 @@ static void take_pages(struct shadow *shadow, uint32_t node, struct holding *h, 
     for (uint32_t i = 0; i < change->page_count; i++) {
         uint32_t page = change->pages[i];
         if (page >= memory->pages_per_group) {
-            checkers_fail(shadow->checkers, node, "request %" PRIu32 " is launched with page %" PRIu32 ", there are %" PRIu32,
-                          change->request, page, memory->pages_per_group);
+            checkers_fail(shadow->checkers, node,
+                          "request %" PRIu32 " is launched with page %" PRIu32 ", there are %" PRIu32, change->request,
+                          page, memory->pages_per_group);
             return;
         }
         struct shadow_page *p = &memory->pages[h->group * memory->pages_per_group + page];
@@ -387,8 +389,8 @@ static void wrong(struct shadow *shadow, const struct run *run, const char *what
 {
     const struct paged_write *spec = &run->write->spec;
     checkers_fail(shadow->checkers, spec->destination,
-                  "a write of node %" PRIu32 " for request %" PRIu32 " (epoch %" PRIu32 ", unit %" PRIu32 ", layer %" PRIu32
-                  ", plane %" PRIu32 ", rank %u to %u): %s (%" PRIu32 ", %" PRIu32 ")",
+                  "a write of node %" PRIu32 " for request %" PRIu32 " (epoch %" PRIu32 ", unit %" PRIu32
+                  ", layer %" PRIu32 ", plane %" PRIu32 ", rank %u to %u): %s (%" PRIu32 ", %" PRIu32 ")",
                   run->write->source, spec->request, spec->epoch, run->unit, run->layer, run->plane,
                   run->pair->source_rank, run->pair->destination_rank, what, a, b);
 }
@@ -443,9 +445,10 @@ static void land_cell(struct shadow *shadow, const struct run *run, struct trans
         cell->tag = tag_of(shadow, spec->request, position);
         memset(cell->there, 0, memory->words * sizeof cell->there[0]);
     }
-    uint32_t place = ((tensor_rank(to, run->pair->destination_rank) * to->layers + run->layer) * to->planes + run->plane) *
-                         kv_rank_heads(to) +
-                     head;
+    uint32_t place =
+        ((tensor_rank(to, run->pair->destination_rank) * to->layers + run->layer) * to->planes + run->plane) *
+            kv_rank_heads(to) +
+        head;
     if ((cell->there[place / 64] >> place % 64 & 1) != 0)
         wrong(shadow, run, "it lands twice in one place (position, head)", position, head);
     cell->there[place / 64] |= UINT64_C(1) << place % 64;
@@ -460,8 +463,8 @@ static void land_run(struct shadow *shadow, const struct run *run, struct transf
         !holds_layer(to, run->pair->destination_rank, run->layer) ||
         !in_group(from, run->pair->source_rank, spec->source_group) ||
         !in_group(to, run->pair->destination_rank, spec->destination_group))
-        wrong(shadow, run, "a rank of it does not hold that layer, or is of another group (groups)",
-              spec->source_group, spec->destination_group);
+        wrong(shadow, run, "a rank of it does not hold that layer, or is of another group (groups)", spec->source_group,
+              spec->destination_group);
     for (uint32_t within = 0; within < run->pair->run_bytes / to->head_bytes; within++)
         land_cell(shadow, run, transfer, within);
 }
@@ -575,7 +578,8 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
         bool computing = cell->ticket != 0 && cell->ticket == memory->running;
         if (cell->tag != tag_of(shadow, write->request, position))
             checkers_fail(shadow->checkers, node,
-                          "a write for request %" PRIu32 " is posted from page %" PRIu32 ", which holds another's token",
+                          "a write for request %" PRIu32 " is posted from page %" PRIu32
+                          ", which holds another's token",
                           write->request, page); /* 7 */
         else if (computing && write->gate != memory->running)
             checkers_fail(shadow->checkers, node,

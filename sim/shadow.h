@@ -7,9 +7,10 @@
  * are taken apart again by the layout of each side's own geometry, so that plan and memory are two opinions.
  *
  * Asserted, by the numbers of tests/INVARIANTS.md: what a write reads is computed, and its request's (7); every piece
- * that lands belongs there, from the right layer, head and token, once in its epoch (19, 22, 23, 31); at the count every
- * byte is there, and the writes counted are those armed for (4 of section "Counting"; 26); what a step begins with is the
- * KV of its own sequence, also where it was found in a prefix cache; pages that a step writes are nobody else's.
+ * that lands belongs there, from the right layer, head and token, once in its epoch (19, 22, 23, 31); at the count
+ * every byte is there, and the writes counted are those armed for (4 of section "Counting"; 26); what a step begins
+ * with is the KV of its own sequence, also where it was found in a prefix cache; pages that a step writes are nobody
+ * else's.
  */
 #ifndef TANDEM_SIM_SHADOW_H
 #define TANDEM_SIM_SHADOW_H

@@ -83,9 +83,9 @@ void sim_lost(struct sim *sim, struct sim_node *node, uint32_t aux, uint32_t ind
     int64_t cut_ns = sim->cut_fence_ns[(size_t)node->runtime.node * sim->node_count + peer];
     if ((aux & LOST_BY_CUT) != 0 && cut_ns != time_add(sim->now_ns, left_ns))
         return;
-    sim_hand_over(sim, node,
-                  &(struct event){
-                      .kind = EVENT_PEER_LOST, .status = (uint16_t)status, .id = peer, .count = index >> 16});
+    sim_hand_over(
+        sim, node,
+        &(struct event){.kind = EVENT_PEER_LOST, .status = (uint16_t)status, .id = peer, .count = index >> 16});
 }
 
 static void kill_node(struct sim *sim, uint32_t dead, bool lingers)

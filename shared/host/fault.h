@@ -34,10 +34,10 @@ struct fault {
     uint32_t rank;              /* nic */
     /* When: `at_ns` after the start, or after the trigger where there is one. */
     int64_t at_ns;
-    uint32_t record;            /* enum trace_kind that triggers; 0: none */
-    char by[FAULT_NODE_SIZE];   /* the node that writes it; empty: any */
-    uint32_t nth;               /* the how-manyth, from 1 */
-    uint32_t request;           /* FAULT_LEAVE; FAULT_REQUEST_ANY: that of the record */
+    uint32_t record;          /* enum trace_kind that triggers; 0: none */
+    char by[FAULT_NODE_SIZE]; /* the node that writes it; empty: any */
+    uint32_t nth;             /* the how-manyth, from 1 */
+    uint32_t request;         /* FAULT_LEAVE; FAULT_REQUEST_ANY: that of the record */
     /* How much. */
     uint32_t skip;  /* messages or writes that are let pass first */
     uint32_t count; /* that are hit; 0: all from then on */

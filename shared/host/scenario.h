@@ -58,13 +58,13 @@ struct load {
     char trace_path[1024]; /* resolved, absolute */
     char trace_sha256[65]; /* of the file's bytes, hex: part of the identity in the path's stead */
     enum trace_format trace_format;
-    int64_t trace_window_start_ns; /* from the first arrival of the file */
-    int64_t trace_window_ns;       /* 0: to the end */
-    uint32_t trace_repeat;         /* how often the window is played, at least 1 */
-    uint32_t abort_permille;       /* share of requests whose client goes away at a random instant */
-    int64_t abort_after_ns;        /* uniformly within this time of the arrival */
-    int64_t deadline_ns;           /* of the first token, from the arrival; 0: none */
-    uint32_t block_tokens;         /* listed: of a prefix block; 0: nothing is shared */
+    int64_t trace_window_start_ns;   /* from the first arrival of the file */
+    int64_t trace_window_ns;         /* 0: to the end */
+    uint32_t trace_repeat;           /* how often the window is played, at least 1 */
+    uint32_t abort_permille;         /* share of requests whose client goes away at a random instant */
+    int64_t abort_after_ns;          /* uniformly within this time of the arrival */
+    int64_t deadline_ns;             /* of the first token, from the arrival; 0: none */
+    uint32_t block_tokens;           /* listed: of a prefix block; 0: nothing is shared */
     const struct request_list *list; /* listed, else NULL */
 };
 
@@ -81,7 +81,7 @@ struct pool {
     uint32_t page_tokens;
     enum kv_layout layout;
     uint32_t memory_utilization_permille; /* of GPU memory for weights, activations and KV */
-    uint32_t queue_max; /* requests that may wait here; 0: DEPLOYMENT_QUEUE_MAX (deployment.h) */
+    uint32_t queue_max;                   /* requests that may wait here; 0: DEPLOYMENT_QUEUE_MAX (deployment.h) */
     struct scheduler_policy scheduler;
 };
 

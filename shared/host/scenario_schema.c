@@ -276,7 +276,10 @@ static const struct field request_fields[] = {
 };
 const struct schema schema_request = {request_fields, LENGTH(request_fields)};
 
-#define RECORD(kind, name) {name, kind}
+#define RECORD(kind, name)                                                                                             \
+    {                                                                                                                  \
+        name, kind                                                                                                     \
+    }
 /* The records of base/trace.h by their names; a test holds the two together. */
 static const struct field_name record_names[] = {
     {"none", 0},
@@ -350,24 +353,20 @@ const struct field_name target_names[] = {
     {"ttft", TARGET_TTFT}, {"tpot", TARGET_TPOT}, {"e2e", TARGET_E2E}, {"itl", TARGET_ITL}};
 const uint32_t target_name_count = LENGTH(target_names);
 
-const struct field_name load_names[] = {{"poisson", ARRIVAL_POISSON},
-                                        {"evenly", ARRIVAL_UNIFORM},
-                                        {"burst", ARRIVAL_BURST},
-                                        {"closed", ARRIVAL_CLOSED},
-                                        {"trace", ARRIVAL_TRACE},
-                                        {"listed", ARRIVAL_LISTED}};
+const struct field_name load_names[] = {{"poisson", ARRIVAL_POISSON}, {"evenly", ARRIVAL_UNIFORM},
+                                        {"burst", ARRIVAL_BURST},     {"closed", ARRIVAL_CLOSED},
+                                        {"trace", ARRIVAL_TRACE},     {"listed", ARRIVAL_LISTED}};
 const uint32_t load_name_count = LENGTH(load_names);
 
 const struct schema *schema_of_load(unsigned arrivals)
 {
-    static const struct schema *const schemas[] = {
-        NULL,
-        &schema_load_poisson,
-        &schema_load_evenly,
-        &schema_load_burst,
-        &schema_load_closed,
-        &schema_load_trace,
-        &schema_load_listed};
+    static const struct schema *const schemas[] = {NULL,
+                                                   &schema_load_poisson,
+                                                   &schema_load_evenly,
+                                                   &schema_load_burst,
+                                                   &schema_load_closed,
+                                                   &schema_load_trace,
+                                                   &schema_load_listed};
     CHECK(arrivals >= 1 && arrivals < sizeof schemas / sizeof schemas[0]);
     return schemas[arrivals];
 }

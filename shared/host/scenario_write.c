@@ -16,8 +16,8 @@ static void write_fields(FILE *out, const struct schema *schema, const void *bas
     for (uint32_t k = 0; k < schema->count; k++) {
         const struct field *field = &schema->fields[k];
         bool text_field = field->kind == FIELD_TEXT;
-        bool plain = text_field ? ((const char *)base)[field->offset] == '\0'
-                                : field_load(field, base) == field->fallback;
+        bool plain =
+            text_field ? ((const char *)base)[field->offset] == '\0' : field_load(field, base) == field->fallback;
         bool skip = false;
         for (size_t n = 0; left_out != NULL && left_out[n] != NULL; n++)
             skip = skip || strcmp(left_out[n], field->key) == 0;

@@ -521,8 +521,7 @@ static bool prepare(struct workload *workload, struct user_error *error)
     } else if (load->arrivals == ARRIVAL_LISTED) {
         workload->requests_max = load->list->count;
         if (load->block_tokens > 0) {
-            workload->blocks =
-                calloc(ceil_div_u32(load->prompt.high, load->block_tokens), sizeof *workload->blocks);
+            workload->blocks = calloc(ceil_div_u32(load->prompt.high, load->block_tokens), sizeof *workload->blocks);
             if (workload->blocks == NULL)
                 return wrong(error, NULL, "no memory for the workload");
         }

@@ -188,8 +188,8 @@ static void decoder_event(struct coverage_watch *watch, const struct event *even
     if (event->kind == EVENT_STEPS_DONE) {
         hit_all(watch, TABLE_DECODER, DECODER_STEP);
     } else if (event->kind == EVENT_PEER_LOST) {
-        hit_peers(watch, TABLE_DECODER, event->id,
-                  event->status == PEER_FENCED ? DECODER_FENCED : DECODER_SUSPECTED, false);
+        hit_peers(watch, TABLE_DECODER, event->id, event->status == PEER_FENCED ? DECODER_FENCED : DECODER_SUSPECTED,
+                  false);
     } else if (event->kind == EVENT_IMMEDIATE) {
         const struct node_sequence *found = NULL;
         for (uint32_t i = 0; i < watch->count; i++) {
@@ -248,8 +248,7 @@ static void front_message(struct coverage_watch *watch, uint32_t source, const s
         [MESSAGE_ABORTED] = FRONT_ABORT_DONE,      [MESSAGE_PREFILLED] = FRONT_PREFILLED,
     };
     if (m->kind == MESSAGE_HELLO) {
-        hit_peers(watch, TABLE_FRONT, source, prefiller ? FRONT_PREFILLER_REPLACED : FRONT_DECODER_REPLACED,
-                  prefiller);
+        hit_peers(watch, TABLE_FRONT, source, prefiller ? FRONT_PREFILLER_REPLACED : FRONT_DECODER_REPLACED, prefiller);
         return;
     }
     if (m->kind >= sizeof events || events[m->kind] == 0)

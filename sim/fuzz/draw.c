@@ -150,10 +150,9 @@ static void size_memory(const struct scenario *scenario, struct pool *pool, uint
     uint32_t tokens = pool->role == ROLE_DECODE ? pool->scheduler.batch_max : pool->scheduler.token_budget;
     uint32_t sampled = pool->role == ROLE_PREFILL ? 0 : pool->scheduler.batch_max;
     uint64_t activations = footprint_activation_bytes(&scenario->model, &geometry, tokens, sampled);
-    CHECK(footprint_kv_pages(&scenario->model, &geometry, pool->hardware.memory_bytes, 1000, activations,
-                             &footprint) == FOOTPRINT_FITS);
-    pool->hardware.memory_bytes =
-        footprint.weight_bytes + footprint.activation_bytes + pages * footprint.page_bytes;
+    CHECK(footprint_kv_pages(&scenario->model, &geometry, pool->hardware.memory_bytes, 1000, activations, &footprint) ==
+          FOOTPRINT_FITS);
+    pool->hardware.memory_bytes = footprint.weight_bytes + footprint.activation_bytes + pages * footprint.page_bytes;
     /* The tightest stage may be another one now. */
     while (footprint_kv_pages(&scenario->model, &geometry, pool->hardware.memory_bytes, 1000, activations,
                               &footprint) != FOOTPRINT_FITS)
@@ -176,7 +175,9 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
         .sharding_count = 1,
         .shardings = {draw_sharding(rng, &scenario->model)},
         .page_tokens = page_tokens,
-        .layout = scenario->pool_count > 0 ? scenario->pools[0].layout : one_in(rng, 4) ? LAYOUT_NHD : LAYOUT_HND,
+        .layout = scenario->pool_count > 0 ? scenario->pools[0].layout
+                  : one_in(rng, 4)         ? LAYOUT_NHD
+                                           : LAYOUT_HND,
         .memory_utilization_permille = 1000,
         .queue_max = one_in(rng, 3) ? between(rng, 1, 2) : 32,
         .scheduler = {.queue = (enum queue_policy)between(rng, QUEUE_FCFS, QUEUE_EARLIEST_DEADLINE),

@@ -1,5 +1,6 @@
-/* From a seed to a small scenario in which much goes wrong: swarm testing. Cluster, shardings, pools, policies, load and
- * faults are all the seed's, and so is which of them are drawn at all: a seed without aborts finds what aborts hide.
+/* From a seed to a small scenario in which much goes wrong: swarm testing. Cluster, shardings, pools, policies, load
+ * and faults are all the seed's, and so is which of them are drawn at all: a seed without aborts finds what aborts
+ * hide.
  *
  * What is drawn is a scenario like any other. It can be written to a file (host/scenario_write.h) and run from there.
  */

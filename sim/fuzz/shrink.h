@@ -1,5 +1,6 @@
-/* Makes a scenario that fails smaller while it fails in the same way: fewer faults, requests and instances, then shorter
- * prompts, simpler shardings and policies at their defaults. Greedy, pass after pass, until a pass changes nothing.
+/* Makes a scenario that fails smaller while it fails in the same way: fewer faults, requests and instances, then
+ * shorter prompts, simpler shardings and policies at their defaults. Greedy, pass after pass, until a pass changes
+ * nothing.
  */
 #ifndef TANDEM_SIM_FUZZ_SHRINK_H
 #define TANDEM_SIM_FUZZ_SHRINK_H

@@ -1,8 +1,8 @@
 /* Seeds by the thousand, on all cores, until the first that fails or the end of a budget.
  *
  * Each worker is a process: a CHECK that fails in a seed ends its worker, and is found in what it left behind. The
- * outcome does not depend on the number of workers: seeds are handed out in order, and when one fails those below it are
- * finished, so that the failure reported is that of the lowest seed.
+ * outcome does not depend on the number of workers: seeds are handed out in order, and when one fails those below it
+ * are finished, so that the failure reported is that of the lowest seed.
  */
 #ifndef TANDEM_SIM_FUZZ_SWARM_H
 #define TANDEM_SIM_FUZZ_SWARM_H

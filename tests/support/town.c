@@ -202,8 +202,7 @@ void town_make(struct town *town, const struct town_config *config)
     });
     town->checkers = checkers_make(town->sim, config->node_count, 1);
     town->oracle = oracle_make(town->sim, town->config.nodes, config->node_count, town->checkers);
-    town->shadow =
-        shadow_make(town->sim, town->config.nodes, config->node_count, town->oracle, town->checkers);
+    town->shadow = shadow_make(town->sim, town->config.nodes, config->node_count, town->oracle, town->checkers);
     sim_listen(town->sim, &(struct sim_listener){.self = town, .trace = traced});
     for (uint32_t i = 0; i < config->node_count; i++) {
         settle_in(town, i);
