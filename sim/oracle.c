@@ -37,6 +37,8 @@ struct oracle {
     struct armed *armed;
     uint32_t armed_count;
     uint32_t armed_capacity;
+    unsigned char *ends; /* of requests: the front has ended it */
+    uint32_t ends_capacity;
     const struct oracle_write *landing; /* in hand */
     uint32_t *pages;                    /* of a message in hand */
     uint32_t pages_capacity;
@@ -346,6 +348,19 @@ static void on_death(void *self, uint32_t node)
     oracle->armed_count = kept;
 }
 
+/* A request ends once, for its client: rejected, failed or aborted at the front, or finished. */
+static void on_trace(void *self, int64_t now_ns, const struct trace_record *record)
+{
+    struct oracle *oracle = self;
+    bool end = record->kind == TRACE_REJECTED || record->kind == TRACE_FAILED || record->kind == TRACE_ABORTED;
+    (void)now_ns;
+    if (!end || record->node != 0)
+        return;
+    oracle->ends = grown(oracle->ends, &oracle->ends_capacity, record->request + 1, sizeof *oracle->ends);
+    if (oracle->ends[record->request]++ != 0)
+        checkers_fail(oracle->checkers, 0, "request %" PRIu32 " ends a second time", record->request);
+}
+
 /* ---- Making one -------------------------------------------------------------------------------------------------- */
 
 struct oracle *oracle_make(struct sim *sim, const struct node_config *configs, uint32_t node_count,
@@ -361,6 +376,7 @@ struct oracle *oracle_make(struct sim *sim, const struct node_config *configs, u
     CHECK(oracle->incarnation != NULL);
     sim_listen(sim, &(struct sim_listener){.self = oracle,
                                            .before = on_event,
+                                           .trace = on_trace,
                                            .launch = on_launch,
                                            .post = on_post,
                                            .expect = on_expect,
@@ -380,6 +396,7 @@ void oracle_free(struct oracle *oracle)
     free(oracle->quiet);
     free(oracle->armed);
     free(oracle->pages);
+    free(oracle->ends);
     free(oracle->incarnation);
     free(oracle);
 }
