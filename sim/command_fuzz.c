@@ -247,9 +247,9 @@ const struct command command_fuzz = {
         "connections cut, NICs down, messages late or twice, writes late, torn or failed, clients that leave.\n"
         "Checkers know whose every page is, what is in it, what was counted, and that every request ends.\n"
         "The first seed that fails is shrunk to a scenario file that `tandem run` fails on in the same way.\n"
-        "Exit status: 0 none failed; 1 a pair of state and event was reached that cannot be, or is missing; 127 a CHECK\n"
-        "failed; 128 no progress; 129 an invariant is broken. The same seeds have the same outcome whatever\n"
-        "--jobs is.",
+        "Exit status: 0 none failed; 1 a pair of state and event was reached that cannot be, or (--complete) is\n"
+        "missing; 127 a CHECK failed; 128 no progress; 129 an invariant is broken. The same seeds have the same\n"
+        "outcome whatever --jobs is.",
     .options = fuzz_options,
     .run = fuzz_run_command,
 };

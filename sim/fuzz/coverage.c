@@ -323,11 +323,10 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
 {
     struct coverage_watch *watch = self;
     if (write->ticket < TICKETS)
-        watch->tickets[node * TICKETS + write->ticket] =
-            (struct ticket){.request = write->request,
-                            .epoch = write->epoch,
-                            .peer = write->destination,
-                            .incarnation = write->destination_incarnation};
+        watch->tickets[node * TICKETS + write->ticket] = (struct ticket){.request = write->request,
+                                                                         .epoch = write->epoch,
+                                                                         .peer = write->destination,
+                                                                         .incarnation = write->destination_incarnation};
 }
 
 struct coverage_watch *coverage_listen(struct coverage *coverage, struct sim *sim, const struct run_nodes *nodes)

@@ -23,12 +23,15 @@ cmp "$folder/one.json" "$folder/three.json"
 grep -q '"failures": 0' "$folder/one.json"
 
 # A fault in a scenario of one's own.
-sed 's|^return scenario {|return scenario { faults = { kill { node = "decode-0", on = "armed", nth = 3, back = s(2) } },|
-    s|r.completed == 200|r.failed < 20|' "$root/tests/data/run-small.lua" > "$folder/killed.lua"
-"$TANDEM" run --db "$folder/a.db" --set load.requests=20 --set 'load.rate=per_second(5)' "$folder/killed.lua" > /dev/null
+begin='^return scenario {'
+faults='faults = { kill { node = "decode-0", on = "armed", nth = 3, back = s(2) } },'
+sed "s|$begin|return scenario { $faults|; s|r.completed == 200|r.failed < 20|" \
+    "$root/tests/data/run-small.lua" > "$folder/killed.lua"
+"$TANDEM" run --db "$folder/a.db" --set load.requests=20 --set 'load.rate=per_second(5)' "$folder/killed.lua" \
+    > /dev/null
 
 refuse() {
-    sed "s|^return scenario {|return scenario { faults = { $1 },|" "$root/tests/data/run-small.lua" > "$folder/wrong.lua"
+    sed "s|$begin|return scenario { faults = { $1 },|" "$root/tests/data/run-small.lua" > "$folder/wrong.lua"
     status=0
     "$TANDEM" run --db "$folder/a.db" "$folder/wrong.lua" > /dev/null 2> "$folder/error" || status=$?
     if [ "$status" -ne 2 ] || ! grep -q "$2" "$folder/error"; then

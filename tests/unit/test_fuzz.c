@@ -1,5 +1,5 @@
-/* The swarm and its checkers: that they are silent where nothing is wrong, that each speaks where something is broken on
- * purpose, that a seed is what it is, and that a failure is shrunk to a file that fails alike. */
+/* The swarm and its checkers: that they are silent where nothing is wrong, that each speaks where something is broken
+ * on purpose, that a seed is what it is, and that a failure is shrunk to a file that fails alike. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 
 #include "base/arith.h"
@@ -78,7 +78,8 @@ static void the_outcome_does_not_depend_on_the_number_of_workers(void **state)
     free(three);
 }
 
-/* ---- What is broken on purpose ------------------------------------------------------------------------------------ */
+/* ---- What is broken on purpose ------------------------------------------------------------------------------------
+ */
 
 /* Between nodes and the simulator: one of these spoils what passes, now and then. */
 enum breakage {
