@@ -4,6 +4,7 @@
 
 #include "base/arith.h"
 #include "host/scenario_lua.h"
+#include "host/scenario_schema.h"
 #include "host/scenario_write.h"
 #include "messenger/wire.h"
 #include "sim/fuzz/draw.h"
@@ -321,6 +322,30 @@ static void reasons_are_about_something(void **state)
     assert_in_range(explained, 30, 50);
 }
 
+/* A fault's `on` knows every record of base/trace.h by its name. */
+static void triggers_are_records(void **state)
+{
+    (void)state;
+    const struct field *on = NULL;
+    uint32_t records = 0;
+    for (uint32_t k = 0; k < schema_fault.count; k++)
+        if (strcmp(schema_fault.fields[k].key, "on") == 0)
+            on = &schema_fault.fields[k];
+    assert_non_null(on);
+    for (uint16_t kind = 1; kind < 256; kind++) {
+        const char *name = trace_kind_name(kind);
+        uint32_t n = 0;
+        if (name == NULL)
+            continue;
+        records++;
+        while (n < on->name_count && on->names[n].value != kind)
+            n++;
+        if (n == on->name_count || strcmp(on->names[n].name, name) != 0)
+            fail_msg("no fault can be set off by %s", name);
+    }
+    assert_int_equal(on->name_count, records + 1); /* and none */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +354,7 @@ int main(void)
         cmocka_unit_test(every_checker_speaks),
         cmocka_unit_test(a_failure_is_shrunk),
         cmocka_unit_test(reasons_are_about_something),
+        cmocka_unit_test(triggers_are_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
