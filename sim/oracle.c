@@ -264,22 +264,28 @@ const struct oracle_write *oracle_landing(const struct oracle *oracle)
     return oracle->landing;
 }
 
+/* A ticket may be in use again while its last write is about to be counted: that one goes first. */
 static struct oracle_write *write_of(struct oracle *oracle, const struct sim_landing *landing)
 {
+    struct oracle_write *found = NULL;
     for (uint32_t i = 0; i < oracle->used; i++) {
         struct oracle_write *write = &oracle->writes[i];
         if (write->source == landing->source && write->spec.ticket == landing->ticket &&
-            write->source_incarnation == landing->source_incarnation && (write->open || write->landing))
-            return write;
+            write->spec.destination == landing->destination &&
+            write->source_incarnation == landing->source_incarnation && (write->open || write->landing) &&
+            (found == NULL || !write->open))
+            found = write;
     }
-    return NULL;
+    return found;
 }
 
 static void on_landed(void *self, const struct sim_landing *landing)
 {
     struct oracle *oracle = self;
-    struct oracle_write *write = write_of(oracle, landing);
+    struct oracle_write *write = landing->writes == 0 ? NULL : write_of(oracle, landing);
     oracle->landing = write;
+    if (landing->writes == 0)
+        return; /* stopped before its first layer: it lands nothing */
     if (write == NULL) {
         checkers_fail(oracle->checkers, landing->destination,
                       "a write of node %" PRIu32 " (ticket %" PRIu32 ") lands after it was answered or fenced",
@@ -289,7 +295,7 @@ static void on_landed(void *self, const struct sim_landing *landing)
     write->pieces_landed++;
     if (write->pieces_landed == landing->pieces)
         write->landing = false;
-    if (landing->writes > 0 && !is_awaited(oracle, landing->destination, write->spec.immediate))
+    if (!is_awaited(oracle, landing->destination, write->spec.immediate))
         checkers_fail(oracle->checkers, landing->destination,
                       "a write for request %" PRIu32 " (epoch %" PRIu32 ") lands, but its transfer is over",
                       write->spec.request, write->spec.epoch);
@@ -297,10 +303,10 @@ static void on_landed(void *self, const struct sim_landing *landing)
 
 /* It is on its way to the sender that the write has ended. What has not landed yet is counted within the time that the
  * receiver's thread takes to look, unless the fabric failed. */
-static void answered(struct oracle_write *write, uint16_t status)
+static void answered(struct oracle_write *write, const struct event *event)
 {
     write->open = false;
-    if (status == WRITE_FAILED)
+    if (event->status == WRITE_FAILED || (event->status == WRITE_STOPPED && event->count == 0))
         write->landing = false;
 }
 
@@ -315,7 +321,7 @@ static void on_event(void *self, int64_t now_ns, uint32_t node, const struct eve
     for (uint32_t i = 0; i < oracle->used; i++) {
         struct oracle_write *write = &oracle->writes[i];
         if (event->kind == EVENT_WRITE_DONE && write->open && write->source == node && write->spec.ticket == event->id)
-            answered(write, event->status);
+            answered(write, event);
         /* All that was agreed has landed: of this transfer nothing more can. */
         if (event->kind == EVENT_IMMEDIATE && write->spec.destination == node && write->spec.immediate == event->id)
             write->landing = false;
