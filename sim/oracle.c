@@ -282,10 +282,11 @@ static struct oracle_write *write_of(struct oracle *oracle, const struct sim_lan
 static void on_landed(void *self, const struct sim_landing *landing)
 {
     struct oracle *oracle = self;
-    struct oracle_write *write = landing->writes == 0 ? NULL : write_of(oracle, landing);
-    oracle->landing = write;
-    if (landing->writes == 0)
+    oracle->landing = NULL;
+    if (landing->layers == 0)
         return; /* stopped before its first layer: it lands nothing */
+    struct oracle_write *write = write_of(oracle, landing);
+    oracle->landing = write;
     if (write == NULL) {
         checkers_fail(oracle->checkers, landing->destination,
                       "a write of node %" PRIu32 " (ticket %" PRIu32 ") lands after it was answered or fenced",
@@ -295,7 +296,7 @@ static void on_landed(void *self, const struct sim_landing *landing)
     write->pieces_landed++;
     if (write->pieces_landed == landing->pieces)
         write->landing = false;
-    if (!is_awaited(oracle, landing->destination, write->spec.immediate))
+    if (landing->writes > 0 && !is_awaited(oracle, landing->destination, write->spec.immediate))
         checkers_fail(oracle->checkers, landing->destination,
                       "a write for request %" PRIu32 " (epoch %" PRIu32 ") lands, but its transfer is over",
                       write->spec.request, write->spec.epoch);
