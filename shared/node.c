@@ -442,12 +442,8 @@ bool node_serves(const struct node *node, uint32_t request)
     const struct instance *instance = &node->instance;
     if (node->config->role == ROLE_FRONT)
         return index_map_get(&node->front.by_id, request) != INDEX_NONE;
-    if (node->config->role != ROLE_PREFILL)
-        return index_map_get(&instance->by_key, request) != INDEX_NONE;
-    for (uint32_t slot = 0; slot < node->config->requests_max; slot++)
-        if (instance->sequences[slot].state != SEQUENCE_FREE && instance->sequences[slot].request == request)
-            return true;
-    return false;
+    const struct index_map *requests = node->config->role == ROLE_PREFILL ? &instance->by_request : &instance->by_key;
+    return index_map_get(requests, request) != INDEX_NONE;
 }
 
 struct node_stats node_stats(const struct node *node)

@@ -6,6 +6,7 @@
 #include "host/output.h"
 #include "sim/commands.h"
 #include "sim/validate/kernels.h"
+#include "sim/validate/subjects.h"
 #include "sim/validate/validate.h"
 #include "sim/workers.h"
 
@@ -221,7 +222,7 @@ static void print_cases(FILE *file, const struct validation *v)
 }
 
 /* A CSV file with a line, or more, for each validation. `path` NULL: none is wanted. */
-static bool write_lines(const char *path, const char *head, void (*print)(FILE *file, const struct validation *v),
+static bool write_lines(const char *path, const char *head, void (*print)(FILE *file, const struct validation *validation),
                         const struct validation_set *set, struct user_error *error)
 {
     if (path == NULL)
@@ -244,6 +245,7 @@ static bool write_lines(const char *path, const char *head, void (*print)(FILE *
 static bool write_files(const struct arguments *arguments, const struct validation_set *set, struct user_error *error)
 {
     return write_lines(argument_text(arguments, "errors"), "key,rows,median_ppm,p90_ppm", print_errors, set, error) &&
+           write_lines(argument_text(arguments, "subjects"), SUBJECTS_HEAD, subjects_print, set, error) &&
            write_lines(argument_text(arguments, "cases"), "key,case,measured,predicted,error_ppm", print_cases, set,
                        error);
 }
@@ -257,6 +259,7 @@ static const struct option validate_options[] = {
     {"against", "FILE", "exit 1 where errors are larger than the accepted ones in FILE", OPTION_TEXT},
     {"cases", "FILE", "also write every case to FILE, as CSV", OPTION_TEXT},
     {"errors", "FILE", "also write the errors to FILE, as --against takes them", OPTION_TEXT},
+    {"subjects", "FILE", "also write the errors by engine, GPU and class of model to FILE, as CSV", OPTION_TEXT},
     {"threads", "N", "simulations at once (all processors)", OPTION_INTEGER},
     {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
     {NULL, NULL, NULL, OPTION_FLAG},

@@ -56,8 +56,9 @@ struct run {
     uint64_t answering;     /* closed loop: clients that send their next request at this instant */
     int64_t last_record_ns; /* of a record about a request */
     int64_t last_arrival_ns;
-    bool seen_enough; /* says the row callback */
-    bool done;        /* every request has ended */
+    int64_t counted_ns; /* arrival of the first request behind a warm-up of so many */
+    bool seen_enough;   /* says the row callback */
+    bool done;          /* every request has ended */
 };
 
 /* ---- Models ----------------------------------------------------------------------------------------------------- */
@@ -71,8 +72,8 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
         if (choice->pool[p].count == 0)
             continue;
         char why[1024] = "";
-        models->pool[p] = device_model_make(&scenario->model, pool->shardings[choice->pool[p].sharding],
-                                            &pool->hardware, &pool->engine, why, sizeof why);
+        models->pool[p] =
+            device_model_of_pool(scenario, pool, pool->shardings[choice->pool[p].sharding], why, sizeof why);
         if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, why, sizeof why)) {
             snprintf(error, error_size, "pool %s: %s", pool->name, why);
             run_models_free(models);
@@ -98,6 +99,11 @@ static void arrive(struct run *run, const struct workload_item *item)
                           .id = item->spec.id,
                           .data = &item->spec};
     run->last_arrival_ns = sim_now_ns(run->sim);
+    /* Gaps between tokens count from the first request that does. */
+    if (!item->is_abort && item->spec.id > 0 && item->spec.id == run->load->warmup_requests) {
+        run->counted_ns = max_i64(run->load->warmup_ns, sim_now_ns(run->sim));
+        sim_itl_from(run->sim, run->counted_ns);
+    }
     sim_deliver(run->sim, 0, &event);
 }
 
@@ -125,14 +131,20 @@ static void feed(struct sim *sim, void *self, uint64_t generation)
 }
 
 /* Closed loop: a client whose request has ended sends its next one at the same instant, outside of the node in which
- * the end was traced. */
-static void answer(struct sim *sim, void *self, uint64_t argument)
+ * the end was traced. A conversation: its next turn comes when its user has thought. */
+static void answer(struct sim *sim, void *self, uint64_t request)
 {
-    (void)argument;
     struct run *run = self;
     run->answering--;
     struct workload_item item;
-    if (workload_closed_next(run->workload, sim_now_ns(sim), &item)) {
+    if (run->load->arrivals == ARRIVAL_SESSIONS) {
+        workload_answered(run->workload, (uint32_t)request, sim_now_ns(sim));
+        feed_next(run);
+        if (recorder_live(run->recorder) == 0 && run->answering == 0 && workload_next_ns(run->workload) == TIME_NEVER) {
+            run->done = true;
+            sim_stop(sim);
+        }
+    } else if (workload_closed_next(run->workload, sim_now_ns(sim), &item)) {
         arrive(run, &item);
         feed_next(run);
     } else if (recorder_live(run->recorder) == 0 && run->answering == 0) {
@@ -150,9 +162,11 @@ static void on_row(void *self, const struct request_row *row, bool met)
         run->seen_enough = true;
         sim_stop(run->sim);
     }
-    if (run->load->arrivals == ARRIVAL_CLOSED && run->options->arrivals == NULL) {
+    bool answers = run->load->arrivals == ARRIVAL_CLOSED || run->load->arrivals == ARRIVAL_SESSIONS;
+    if (answers && run->options->arrivals == NULL) {
         run->answering++;
-        sim_call_at(run->sim, sim_now_ns(run->sim), (struct sim_call){.run = answer, .self = run});
+        sim_call_at(run->sim, sim_now_ns(run->sim),
+                    (struct sim_call){.run = answer, .self = run, .argument = row->request});
     }
 }
 
@@ -281,6 +295,7 @@ static void listen(struct run *run)
     const struct run_options *options = run->options;
     struct recorder_config recorder = {
         .warmup_ns = run->load->warmup_ns,
+        .warmup_requests = run->load->warmup_requests,
         .targets = run->scenario->targets,
         .node_count = run->deployment->node_count,
         .sink = {.row = on_row, .self = run},
@@ -331,7 +346,7 @@ static bool set_up(struct run *run, const struct deployment_choice *choice, uint
         return refuse(run, user_error.text);
     run->sim = make_sim(run, seed);
     listen(run);
-    sim_itl_from(run->sim, run->load->warmup_ns);
+    sim_itl_from(run->sim, run->load->warmup_requests > 0 ? TIME_NEVER : run->load->warmup_ns);
     run->nodes = make(run->deployment->node_count, sizeof *run->nodes);
     run->memory = make(run->deployment->node_count, sizeof *run->memory);
     run->pages_held_peak = make(run->deployment->node_count, sizeof *run->pages_held_peak);
@@ -466,7 +481,7 @@ static void summarize(struct run *run, uint64_t seed, int64_t end_ns)
         .trace_hash = sim_trace_hash(run->sim),
         .event_count = sim_event_count(run->sim),
         .final_draw = sim_final_draw(run->sim),
-        .start_ns = run->load->warmup_ns,
+        .start_ns = run->load->warmup_requests > 0 ? min_i64(run->counted_ns, end_ns) : run->load->warmup_ns,
         .end_ns = end_ns,
     };
     recorder_summary(run->recorder, &result->summary);
@@ -514,6 +529,7 @@ void sim_run(const struct scenario *scenario, const struct deployment_choice *ch
     struct run run = {
         .scenario = scenario,
         .load = options->load != NULL ? options->load : &scenario->load,
+        .counted_ns = TIME_NEVER,
         .options = options,
         .result = result,
     };

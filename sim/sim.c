@@ -23,7 +23,7 @@ static void decode_line_of_model(const void *model, uint32_t decode_sequences, u
 struct device device_of(const struct device_model *model)
 {
     static const struct device_ops ops = {step_of_model, decode_fixed_of_model, decode_line_of_model};
-    return (struct device){.ops = &ops, .model = model};
+    return (struct device){.ops = &ops, .model = model, .launch_ns = device_launch_ns(model)};
 }
 
 static void *make(size_t count, size_t size)
@@ -52,6 +52,8 @@ static void node_set_up(struct sim *sim, uint32_t index, const struct sim_config
     node->sim = sim;
     node->device = from->device;
     node->message_ns = from->network.hardware.message_ns;
+    node->arm_ns = from->network.hardware.arm_ns;
+    node->armed_ns = -1;
     node->watcher_ns = from->network.hardware.watcher_ns;
     node->group_count = from->group_count;
     node->produces_first_token = from->produces_first_token;

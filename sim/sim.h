@@ -43,6 +43,7 @@ struct device_ops {
 struct device {
     const struct device_ops *ops; /* NULL: the node cannot launch (the front) */
     const void *model;
+    int64_t launch_ns; /* of each launch of decode steps, beyond the steps */
 };
 
 struct device device_of(const struct device_model *model);

@@ -93,6 +93,8 @@ struct sim_node {
     struct participant participant;
     struct device device;
     int64_t message_ns;
+    int64_t arm_ns;   /* longer, of messages of an instant in which a count is armed */
+    int64_t armed_ns; /* when one was last */
     int64_t watcher_ns;
     uint32_t group_count;
     uint32_t incarnation;

@@ -102,7 +102,8 @@ static void op_send(struct runtime *rt, uint32_t destination, const void *bytes,
             memcpy(message->payload->bytes, bytes, length);
         /* In order per pair whatever the delay; where equal times are shuffled, the order needs times that differ. */
         int64_t *last = &sim->last_arrival_ns[(size_t)rt->node * sim->node_count + destination];
-        int64_t at_ns = time_add(sim->now_ns, node->message_ns + fault.delay_ns);
+        int64_t arm_ns = node->armed_ns == sim->now_ns ? node->arm_ns : 0;
+        int64_t at_ns = time_add(sim->now_ns, node->message_ns + arm_ns + fault.delay_ns);
         at_ns = max_i64(at_ns, *last + (sim->shuffle_seed != 0));
         *last = at_ns;
         sim_push(sim, at_ns, pending_pack(PENDING_MESSAGE, destination, 0, index));
@@ -402,6 +403,7 @@ static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t
         return;
     }
     *expectation = (struct expectation){.immediate = immediate, .armed = true, .expected = count};
+    node->armed_ns = node->sim->now_ns;
 }
 
 static void op_trace(struct runtime *rt, const struct trace_record *record)

@@ -67,6 +67,8 @@ const struct command *const commands[] = {
     &command_replay,
     &command_explain,
     &command_compare,
+    &command_check,
+    &command_trace,
     &command_validate,
     &command_bench,
     &command_pack,

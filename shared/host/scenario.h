@@ -40,19 +40,31 @@ enum arrival_kind {
     ARRIVAL_BURST = 3,   /* groups of burst_size at once, groups Poisson at rate / burst_size */
     ARRIVAL_CLOSED = 4,  /* `concurrency` clients, each sends its next request when its last one ends */
     ARRIVAL_TRACE = 5,
-    ARRIVAL_LISTED = 6, /* one by one in the scenario */
+    ARRIVAL_SESSIONS = 6, /* conversations: each turn follows the answer to the last one */
+    ARRIVAL_LISTED = 7,   /* one by one in the scenario */
 };
 
-enum trace_format { TRACE_FORMAT_AZURE_CSV = 1, TRACE_FORMAT_MOONCAKE_JSONL = 2, TRACE_FORMAT_CSV = 3 };
+enum trace_format {
+    TRACE_FORMAT_AZURE_CSV = 1,
+    TRACE_FORMAT_MOONCAKE_JSONL = 2,
+    TRACE_FORMAT_CSV = 3,
+    TRACE_FORMAT_SERVEGEN = 4, /* clients, from which requests are drawn */
+};
 
 struct load {
     enum arrival_kind arrivals;
     uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
     uint32_t concurrency;
     uint32_t burst_size;
-    uint32_t requests;   /* how many in all; 0: until duration_ns or the end of the trace */
-    int64_t duration_ns; /* 0: no limit */
-    int64_t warmup_ns;   /* arrivals before this count for no statistic */
+    /* Of conversations, where `prompt` is what a turn adds: */
+    struct length_distribution session_turns;
+    int64_t session_think_ns; /* mean, from an answer to the next turn */
+    uint32_t session_system_tokens;
+    uint32_t session_block_tokens; /* of a prefix block */
+    uint32_t requests;             /* how many in all; 0: until duration_ns or the end of the trace */
+    int64_t duration_ns;           /* 0: no limit */
+    int64_t warmup_ns;             /* arrivals before this count for no statistic */
+    uint32_t warmup_requests;      /* nor do the first so many */
     struct length_distribution prompt;
     struct length_distribution output;
     char trace_path[1024]; /* resolved, absolute */
@@ -66,6 +78,18 @@ struct load {
     int64_t deadline_ns;             /* of the first token, from the arrival; 0: none */
     uint32_t block_tokens;           /* listed: of a prefix block; 0: nothing is shared */
     const struct request_list *list; /* listed, else NULL */
+};
+
+enum draft_head {
+    DRAFT_MTP = 1,   /* the checkpoint's own draft layers */
+    DRAFT_MODEL = 2, /* another model */
+};
+
+/* How a pool drafts tokens; how many, and how likely they are accepted, its scheduler says. */
+struct draft {
+    enum draft_head head;
+    uint32_t reuse;            /* 1: more tokens than draft layers, the last of which runs again */
+    struct architecture model; /* DRAFT_MODEL */
 };
 
 struct pool {
@@ -82,7 +106,9 @@ struct pool {
     enum kv_layout layout;
     uint32_t memory_utilization_permille; /* of GPU memory for weights, activations and KV */
     uint32_t queue_max;                   /* requests that may wait here; 0: DEPLOYMENT_QUEUE_MAX (deployment.h) */
+    uint32_t experts_redundant;           /* copies of routed experts that an instance holds beside the experts */
     struct scheduler_policy scheduler;
+    struct draft draft; /* has a meaning where scheduler.draft_tokens > 0 */
 };
 
 enum target_metric { TARGET_TTFT = 1, TARGET_TPOT = 2, TARGET_E2E = 3, TARGET_ITL = 4 };
@@ -140,5 +166,13 @@ struct scenario {
     bool has_expect;   /* the file defines expect(r) */
     char identity[65]; /* SHA-256 of the canonical text, hex */
 };
+
+/* How the instances of a pool draft: the pool itself, or, for a prefill pool, the first decode pool that drafts, whose
+ * draft layers want the KV of the prompt. NULL: nobody does. */
+const struct pool *scenario_drafter(const struct scenario *scenario, const struct pool *pool);
+
+/* The model as instances of the pool hold it: with the draft layers in use among its layers and the copies of its
+ * experts. All pools of a scenario that exchange KV have the same layers. */
+struct architecture scenario_served(const struct scenario *scenario, const struct pool *pool);
 
 #endif

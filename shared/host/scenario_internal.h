@@ -24,6 +24,10 @@ struct scenario_loaded {
  * machine that two pools share changes for one of them only. */
 void scenario_override_apply(lua_State *L, const struct scenario_override *override);
 
+/* The value on top of the stack as an expression that makes it again, in `text`; false when it has none that is short
+ * enough. */
+bool scenario_value_expression(lua_State *L, char *text, size_t size);
+
 /* scenario_read_*.c: sections of a scenario. `root` is the scenario's cursor. */
 void scenario_read_model(const struct cursor *root, struct architecture *model);
 void scenario_read_pools(const struct cursor *root, struct scenario *scenario);

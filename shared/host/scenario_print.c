@@ -98,6 +98,20 @@ static void visit_steps(const struct walk *walk, const char *machine, const stru
     }
 }
 
+/* Nothing where nothing is drafted: what scenarios meant before they could say so, they mean still. */
+static void visit_draft(const struct walk *walk, const struct pool *pool)
+{
+    char path[READ_PATH_SIZE];
+    if (pool->scheduler.draft_tokens == 0)
+        return;
+    snprintf(path, sizeof path, "pools.%s.draft", pool->name);
+    visit_fields(walk, path, &schema_draft, pool);
+    snprintf(path, sizeof path, "pools.%s.draft.head", pool->name);
+    walk->visit(walk->context, path, pool->draft.head == DRAFT_MTP ? "\"mtp\"" : "model");
+    if (pool->draft.head == DRAFT_MODEL)
+        visit_fields(walk, path, &schema_model, &pool->draft.model);
+}
+
 static void visit_pool(const struct walk *walk, const struct pool *pool)
 {
     char path[READ_PATH_SIZE];
@@ -111,6 +125,7 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
         snprintf(path, sizeof path, "pools.%s.shardings.%u", pool->name, k + 1);
         visit_fields(walk, path, &schema_sharding, &pool->shardings[k]);
     }
+    visit_draft(walk, pool);
     snprintf(path, sizeof path, "pools.%s.machine", pool->name);
     visit_fields(walk, path, &schema_machine, &pool->hardware);
     visit_steps(walk, path, pool->hardware.steps);
@@ -154,6 +169,8 @@ static void visit_load(const struct walk *walk, const struct load *load)
         return;
     }
     if (load->arrivals != ARRIVAL_TRACE) {
+        if (load->arrivals == ARRIVAL_SESSIONS)
+            visit_lengths(walk, "load.turns", &load->session_turns);
         visit_lengths(walk, "load.prompt", &load->prompt);
         visit_lengths(walk, "load.output", &load->output);
         return;

@@ -82,6 +82,7 @@ static const struct field model_fields[] = {
     NAME_REQUIRED("weights", struct architecture, weight_format, weight_names),
     NAME("expert_weights", struct architecture, expert_weight_format, 0, weight_names), /* 0: as weights */
     NAME("kv", struct architecture, kv_format, FORMAT_BF16, cache_names),
+    COUNT("draft_layers", struct architecture, draft_layers, 0, 0, 16, NULL),
     FLAG("tied_embeddings", struct architecture, tied_embeddings, 0),
     QUANTITY("tail", struct architecture, tail_bytes, QUANTITY_BYTES, 0, 0, INT64_C(1) << 30),
     COUNT("tail_writes", struct architecture, tail_writes, 0, 0, 1024, NULL),
@@ -113,6 +114,7 @@ static const struct field machine_fields[] = {
     TIME_REQUIRED("watcher", struct hardware, watcher_ns, 0),
     TIME_REQUIRED("poll", struct hardware, poll_ns, 0),
     TIME_REQUIRED("message", struct hardware, message_ns, 1),
+    TIME("arm", struct hardware, arm_ns, 0, 0, ANY - 1),
     QUANTITY_REQUIRED("price", struct hardware, usd_micros_per_gpu_hour, QUANTITY_PRICE, 0, ANY - 1),
     TEXT_REQUIRED("price_basis", struct hardware, price_basis),
 };
@@ -121,6 +123,7 @@ const struct schema schema_machine = {machine_fields, LENGTH(machine_fields)};
 static const struct field steps_fields[] = {
     TEXT_REQUIRED("model", struct step_table, model),
     TIME_REQUIRED("first_layer", struct step_table, first_layer_ns, 0),
+    TIME("launch", struct step_table, launch_ns, 0, 0, ANY - 1),
 };
 const struct schema schema_steps = {steps_fields, LENGTH(steps_fields)};
 
@@ -153,8 +156,17 @@ static const struct field pool_fields[] = {
     FLAG("prefix_cache", struct pool, scheduler.prefix_cache, 1),
     COUNT("queue_max", struct pool, queue_max, 0, 0, 1 << 20, NULL),
     COUNT("repeat_max", struct pool, scheduler.repeat_max, 1024, 1, 1 << 20, NULL),
+    COUNT("redundant_experts", struct pool, experts_redundant, 0, 0, 1 << 14, NULL),
 };
 const struct schema schema_pool = {pool_fields, LENGTH(pool_fields)};
+
+/* Engines verify up to 8 tokens a sequence without a tree. */
+static const struct field draft_fields[] = {
+    COUNT_REQUIRED("tokens", struct pool, scheduler.draft_tokens, 1, 8, NULL),
+    QUANTITY_REQUIRED("acceptance", struct pool, scheduler.acceptance_permille, QUANTITY_SHARE, 0, 1000),
+    FLAG("reuse", struct pool, draft.reuse, 0),
+};
+const struct schema schema_draft = {draft_fields, LENGTH(draft_fields)};
 
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};
@@ -167,6 +179,7 @@ static const struct field engine_fields[] = {
     QUANTITY("prefill", struct engine, prefill_permille, QUANTITY_SHARE, 1000, 1, 100000),
     COUNT("graph_step", struct engine, graph_step, 0, 0, 1 << 12, NULL),
     COUNT("graph_max", struct engine, graph_max, 0, 0, 1 << 16, NULL),
+    QUANTITY("overlap", struct engine, overlap_permille, QUANTITY_SHARE, 0, 0, 1000),
     COUNT("receive", struct engine, receive_steps, 0, 0, 1 << 16, NULL),
     COUNT("gather", struct engine, gather_steps, 0, 0, 1 << 16, NULL),
 };
@@ -178,6 +191,7 @@ const struct schema schema_engine = {engine_fields, LENGTH(engine_fields)};
 /* What every load may say. */
 #define LOAD_COMMON                                                                                                    \
     TIME("duration", struct load, duration_ns, 0, 0, ANY - 1), TIME("warmup", struct load, warmup_ns, 0, 0, ANY - 1),  \
+        COUNT("warmup_requests", struct load, warmup_requests, 0, 0, U32, NULL),                                       \
         QUANTITY("abort_share", struct load, abort_permille, QUANTITY_SHARE, 0, 0, 1000),                              \
         TIME("abort_within", struct load, abort_after_ns, 10 * NS_PER_S, 1, ANY - 1),                                  \
         TIME("deadline", struct load, deadline_ns, 0, 0, ANY - 1)
@@ -191,8 +205,19 @@ static const struct field burst_fields[] = {
 static const struct field closed_fields[] = {COUNT_REQUIRED("concurrency", struct load, concurrency, 1, 1 << 20, NULL),
                                              LOAD_REQUESTS, LOAD_COMMON};
 
-static const struct field_name format_names[] = {
-    {"azure", TRACE_FORMAT_AZURE_CSV}, {"mooncake", TRACE_FORMAT_MOONCAKE_JSONL}, {"csv", TRACE_FORMAT_CSV}};
+static const struct field sessions_fields[] = {
+    LOAD_RATE,
+    TIME("think", struct load, session_think_ns, 0, 0, INT64_C(1) << 55),
+    COUNT("system", struct load, session_system_tokens, 0, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
+    COUNT("block", struct load, session_block_tokens, 64, 1, 1 << 16, NULL),
+    LOAD_REQUESTS,
+    LOAD_COMMON,
+};
+
+static const struct field_name format_names[] = {{"azure", TRACE_FORMAT_AZURE_CSV},
+                                                 {"mooncake", TRACE_FORMAT_MOONCAKE_JSONL},
+                                                 {"csv", TRACE_FORMAT_CSV},
+                                                 {"servegen", TRACE_FORMAT_SERVEGEN}};
 
 static const struct field trace_fields[] = {
     NAME_REQUIRED("format", struct load, trace_format, format_names),
@@ -212,6 +237,7 @@ static const struct schema schema_load_evenly = {poisson_fields, LENGTH(poisson_
 static const struct schema schema_load_burst = {burst_fields, LENGTH(burst_fields)};
 static const struct schema schema_load_closed = {closed_fields, LENGTH(closed_fields)};
 static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields)};
+static const struct schema schema_load_sessions = {sessions_fields, LENGTH(sessions_fields)};
 static const struct schema schema_load_listed = {listed_fields, LENGTH(listed_fields)};
 
 static const struct field_name router_names[] = {
@@ -353,9 +379,9 @@ const struct field_name target_names[] = {
     {"ttft", TARGET_TTFT}, {"tpot", TARGET_TPOT}, {"e2e", TARGET_E2E}, {"itl", TARGET_ITL}};
 const uint32_t target_name_count = LENGTH(target_names);
 
-const struct field_name load_names[] = {{"poisson", ARRIVAL_POISSON}, {"evenly", ARRIVAL_UNIFORM},
-                                        {"burst", ARRIVAL_BURST},     {"closed", ARRIVAL_CLOSED},
-                                        {"trace", ARRIVAL_TRACE},     {"listed", ARRIVAL_LISTED}};
+const struct field_name load_names[] = {
+    {"poisson", ARRIVAL_POISSON}, {"evenly", ARRIVAL_UNIFORM},    {"burst", ARRIVAL_BURST},  {"closed", ARRIVAL_CLOSED},
+    {"trace", ARRIVAL_TRACE},     {"sessions", ARRIVAL_SESSIONS}, {"listed", ARRIVAL_LISTED}};
 const uint32_t load_name_count = LENGTH(load_names);
 
 const struct schema *schema_of_load(unsigned arrivals)
@@ -366,6 +392,7 @@ const struct schema *schema_of_load(unsigned arrivals)
                                                    &schema_load_burst,
                                                    &schema_load_closed,
                                                    &schema_load_trace,
+                                                   &schema_load_sessions,
                                                    &schema_load_listed};
     CHECK(arrivals >= 1 && arrivals < sizeof schemas / sizeof schemas[0]);
     return schemas[arrivals];

@@ -284,7 +284,9 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
             result->interrupted = !(search_disaggregated(plan) && search_colocated(plan));
             qsort(result->items, result->count, sizeof *result->items, by_worth);
             plan_frontier(plan);
-            plan_recommend(plan);
+            plan_pick(plan);
+            result->interrupted |= !plan_doubt(plan);
+            plan_explain(plan);
             status = plan->failure;
         } else {
             snprintf(error, error_size,

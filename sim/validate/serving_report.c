@@ -79,6 +79,14 @@ static void label_of(const struct serving_row *row, char *label, size_t size)
              row->output, row->concurrency);
 }
 
+/* What a deployment's constants and a plan's candidates have in common: attention, and whether there are experts. */
+static const char *family_of(const struct architecture *a)
+{
+    if (a->attention == ATTENTION_MLA)
+        return a->experts > 0 ? "mla-moe" : "mla-dense";
+    return a->experts > 0 ? "gqa-moe" : "gqa-dense";
+}
+
 struct view {
     const char *key;
     const char *source;
@@ -124,6 +132,8 @@ static void add_view(struct validation_set *set, const struct results_of_rows *a
         label_of(row, label, sizeof label);
         validation_case(v, ttft ? row->ttft_ns : row->tpot_ns,
                         ttft ? view->predictions[i].ttft_ns : view->predictions[i].tpot_ns, "%s", label);
+        const struct scenario *base = serving->bases[row->base];
+        validation_subject(v, row->engine_name, base->pools[0].hardware.gpu, family_of(&base->model));
     }
     for (uint32_t d = 0; view->chosen != NULL && d < serving->deployment_count; d++)
         if (view->chosen[d] && view->rows(&serving->rows[serving->deployments[d].first]))

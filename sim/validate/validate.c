@@ -43,6 +43,15 @@ void validation_case(struct validation *validation, int64_t measured, int64_t pr
     one->error_ppm = (int64_t)((double)(predicted - measured) * (double)PPM / (double)measured);
 }
 
+void validation_subject(struct validation *validation, const char *engine, const char *system, const char *family)
+{
+    CHECK(validation->rows > 0);
+    struct validation_subject *subject = &validation->cases[validation->rows - 1].subject;
+    snprintf(subject->engine, sizeof subject->engine, "%s", engine);
+    snprintf(subject->system, sizeof subject->system, "%s", system);
+    snprintf(subject->family, sizeof subject->family, "%s", family);
+}
+
 void validation_excluded(struct validation *validation, const char *rule, const char *why, uint32_t rows)
 {
     if (rows == 0)

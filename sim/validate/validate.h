@@ -17,8 +17,16 @@
 #define VALIDATION_EXCLUSIONS_MAX 16
 #define VALIDATION_LABEL_SIZE 128
 
+/* What was served: `family` is a class of models. */
+struct validation_subject {
+    char engine[16]; /* "" where a case has no subject */
+    char system[16];
+    char family[16];
+};
+
 struct validation_case {
     char label[VALIDATION_LABEL_SIZE];
+    struct validation_subject subject;
     int64_t measured; /* in any unit, the same for both; above 0 */
     int64_t predicted;
     int64_t error_ppm;
@@ -61,6 +69,9 @@ struct validation *validation_add(struct validation_set *set, const char *key, c
                                   int64_t target_median_ppm, int64_t target_p90_ppm);
 void validation_case(struct validation *validation, int64_t measured, int64_t predicted, const char *format, ...)
     USER_ERROR_FORMAT(4, 5);
+
+/* Of the last case. */
+void validation_subject(struct validation *validation, const char *engine, const char *system, const char *family);
 void validation_excluded(struct validation *validation, const char *rule, const char *why, uint32_t rows);
 
 /* Computes the figures from the cases. */

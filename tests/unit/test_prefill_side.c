@@ -364,6 +364,32 @@ static void test_30_a_duplicate_is_dropped(void **state)
     assert_lone_empty(&prefiller);
 }
 
+/* Two attempts at one request, in any order of ending. */
+static void test_a_request_is_served_as_long_as_one_of_its_attempts_is(void **state)
+{
+    (void)state;
+    for (uint32_t first = 1; first <= 3; first++) {
+        begin();
+        assert_false(node_serves(prefiller.node, 7));
+        prefill(7, 1, 64); /* its step runs */
+        prefill(7, 2, 64); /* these wait */
+        prefill(7, 3, 64);
+        prefill(8, 4, 64);
+        uint32_t order[3] = {first == 1 ? 2 : first, first == 1 ? 3 : first == 2 ? 3 : 2, 1};
+        cancel(7, order[0]);
+        assert_true(node_serves(prefiller.node, 7));
+        cancel(7, order[1]);
+        assert_true(node_serves(prefiller.node, 7));
+        cancel(7, order[2]);
+        lone_write_done(&prefiller, 0, WRITE_STOPPED);
+        lone_steps_done(&prefiller, 1);
+        assert_false(node_serves(prefiller.node, 7));
+        assert_true(node_serves(prefiller.node, 8));
+        tear_down(NULL);
+    }
+    begin();
+}
+
 static void test_messages_that_make_no_sense_change_nothing(void **state)
 {
     (void)state;
@@ -607,6 +633,7 @@ int main(void)
         CASE(test_21_29_what_cannot_be_served_is_refused),
         CASE(test_a_full_table_is_a_refusal),
         CASE(test_30_a_duplicate_is_dropped),
+        CASE(test_a_request_is_served_as_long_as_one_of_its_attempts_is),
         CASE(test_messages_that_make_no_sense_change_nothing),
         CASE(test_4_quiesced_only_when_nothing_is_posted),
         CASE(test_the_step_may_end_before_the_writes),

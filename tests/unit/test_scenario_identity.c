@@ -15,7 +15,7 @@
 
 /* Of the good scenario. It changes when a shipped value or the language does, never by itself: on another machine, with
  * another compiler, tomorrow. */
-#define GOOD_IDENTITY "9cdc870ae702cc2864b1eb48040b038ef49bf572392c3841f28e22b53742805b"
+#define GOOD_IDENTITY "933ac4c67922ffb8095be4d9c921a43517569ebd4e43a698e4bc25936a257946"
 
 static void test_known(void **state)
 {
@@ -80,6 +80,7 @@ static const struct scenario_override changes[] = {
     {"model.weights", "'fp8'"},
     {"model.expert_weights", "'fp4'"},
     {"model.kv", "'fp8'"},
+    {"model.draft_layers", "1"},
     {"model.tied_embeddings", "true"},
     {"model.tail", "bytes(8)"},
     {"model.tail_writes", "2"},
@@ -97,6 +98,7 @@ static const struct scenario_override changes[] = {
     {"pools.decode.prefix_cache", "false"},
     {"pools.decode.queue_max", "9"},
     {"pools.decode.repeat_max", "1"},
+    {"pools.decode.redundant_experts", "1"},
     {"pools.decode.plan", "{1, 2}"},
     {"pools.decode.shardings.1.tensor", "4"},
     {"pools.decode.shardings.1.data", "2"},
@@ -114,6 +116,7 @@ static const struct scenario_override changes[] = {
     {"pools.decode.machine.watcher", "us(6)"},
     {"pools.decode.machine.poll", "us(1)"},
     {"pools.decode.machine.message", "us(1)"},
+    {"pools.decode.machine.arm", "us(1)"},
     {"pools.decode.machine.price", "usd_per_hour(1)"},
     {"pools.decode.machine.price_basis", "'x'"},
     {"pools.decode.machine.nic.name", "'x'"},
@@ -130,6 +133,7 @@ static const struct scenario_override changes[] = {
     {"pools.decode.engine.prefill", "percent(99)"},
     {"pools.decode.engine.graph_step", "8"},
     {"pools.decode.engine.graph_max", "8"},
+    {"pools.decode.engine.overlap", "percent(50)"},
     {"pools.decode.engine.receive", "30"},
     {"pools.decode.engine.gather", "60"},
     {"load", "evenly { rate = per_second(2.5), prompt = 1, output = 1, requests = 100 }"},
@@ -137,11 +141,17 @@ static const struct scenario_override changes[] = {
     {"load.requests", "101"},
     {"load.duration", "s(10)"},
     {"load.warmup", "s(0)"},
+    {"load.warmup_requests", "1"},
     {"load.abort_share", "percent(0.1)"},
     {"load.abort_within", "s(1)"},
     {"load.deadline", "s(1)"},
     {"load.prompt", "uniform(512, 2049)"},
     {"load.output", "quantiles { [0] = 1, [501] = 100, [1000] = 900 }"},
+    {"load", "sessions { rate = per_second(2.5), turns = 2, prompt = 1, output = 1, requests = 100 }"},
+    {"load.turns", "3"},
+    {"load.think", "s(1)"},
+    {"load.system", "1"},
+    {"load.block", "128"},
     {"routing.decode", "'random'"},
     {"routing.prefill", "'random'"},
     {"admission.ttft_limit", "s(1)"},
@@ -220,6 +230,8 @@ static void identity_after(const struct scenario_override *change, char *identit
         {{"admission.prefill_rate", "tokens_per_second(2)"}, {NULL, NULL}},
         {{"plan.goal", "'serve_rate'"}, {"plan.rate", "per_second(2)"}, {NULL, NULL}},
         {{"pools.prefill.layout", "'NHD'"}, {NULL, NULL}},
+        {{"load", "sessions { rate = per_second(2.5), turns = 2, prompt = 1, output = 1, requests = 100 }"},
+         {NULL, NULL}},
         {{"pools.second", "pool { role = 'decode', machine = require 'hardware.h200', shardings = { {} } }"},
          {NULL, NULL}},
     };
