@@ -10,6 +10,7 @@ extern const struct command command_plan;
 extern const struct command command_bench;
 extern const struct command command_validate;
 extern const struct command command_pack;
+extern const struct command command_fuzz;
 extern const struct command command_check;
 extern const struct command command_trace;
 

@@ -13,6 +13,7 @@
  *   closed loop  `concurrency` requests at 0, then one whenever workload_closed_next() is called.
  *   sessions     conversations as a Poisson process, of each the first turn; the others as workload_answered() says.
  *   trace        see below.
+ *   listed       as the scenario says; lengths, prefixes and aborts too.
  * A load ends before its request number load.requests, before load.duration_ns (no arrival at or after it), or with
  * its trace, whichever comes first. A trace that holds fewer requests than load.requests asks for ends the load early:
  * the summary says how many there are, and trace_repeat makes more.
@@ -45,7 +46,7 @@
 
 /* A request arrives, or the client of one that arrived earlier goes away. Of an abort, only spec.id is meant; the
  * request may have ended by then. spec.deadline_ns is an instant. spec.blocks lives as long as the trace, or, of a
- * conversation, until the next call. */
+ * conversation or a listed load, until the next call. */
 struct workload_item {
     int64_t arrival_ns;
     bool is_abort;
