@@ -1,10 +1,6 @@
-/* A small simulated deployment of real nodes, with an oracle between the nodes and their runtimes that knows whose
- * every page is, and a log of trace records that stories are compared with.
- *
- * What the oracle asserts, by the numbers of tests/INVARIANTS.md: a page that a posted write targets is nobody else's
- * (1, 2); nothing is posted for an epoch after its QUIESCED (4); a write reads only pages of its own request (7); a
- * count is armed before the prefiller is asked (18); after all inputs have stopped nobody holds anything (5, 6, 10, 12,
- * 33).
+/* A small simulated deployment of real nodes, watched by the oracle of sim/oracle.h, which knows whose every page
+ * is, and the shadow memory of sim/shadow.h, which knows what is in it, with a log of trace records that stories are
+ * compared with. After all inputs have stopped nobody holds anything (5, 6, 10, 12, 33 of tests/INVARIANTS.md).
  */
 #ifndef TANDEM_TESTS_SUPPORT_TOWN_H
 #define TANDEM_TESTS_SUPPORT_TOWN_H
@@ -35,6 +31,7 @@ struct town_config {
 };
 
 struct oracle;
+struct shadow;
 
 struct town {
     struct town_config config;
@@ -42,9 +39,11 @@ struct town {
     struct sim *sim;
     struct checkers *checkers;
     struct oracle *oracle;
-    const struct runtime_ops *ops; /* the simulator's own */
+    struct shadow *shadow;
     struct node *nodes[TOWN_NODES_MAX];
     void *memory[TOWN_NODES_MAX];
+    void *retired[16]; /* memory of nodes that were replaced */
+    uint32_t retired_count;
     char label[64];                   /* of the configuration, in failures */
     uint32_t ends[TOWN_REQUESTS_MAX]; /* trace records of an end, by request */
     uint32_t kinds[TOWN_KINDS];       /* trace records by kind */
