@@ -1,11 +1,6 @@
 /* The decoder runs out of pages while decoding: the youngest gives its pages up and has its KV computed again. */
+#include "support/story.h"
 #include "support/town.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct town town;
 
@@ -69,10 +64,10 @@ static void the_youngest_recomputes(void **state)
     town_free(&town);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_youngest_recomputes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_stories(argc, argv, tests);
 }

@@ -22,6 +22,11 @@
 /* Operations know their runtime alone; tests run one town at a time. */
 static struct town *town_now;
 
+/* The fault of the next towns, and whether the last one met it. */
+static struct mishap next_mishap;
+static bool mishap_wanted, mishap_struck;
+static struct town_cast last_cast;
+
 /* ---- Between nodes and runtimes ---------------------------------------------------------------------------------- */
 
 static void op_timer_set(struct runtime *rt, uint32_t slot, int64_t at_ns)
@@ -42,8 +47,11 @@ static void op_launch_end(struct runtime *rt, uint32_t ticket)
 
 static void op_write_post(struct runtime *rt, const struct paged_write *write)
 {
+    struct paged_write passed = *write;
     oracle_post(town_now->oracle, rt->node, write);
-    town_now->ops->write_post(rt, write);
+    if (town_now->unlucky)
+        mishap_post(&town_now->mishaps, rt->node, &passed);
+    town_now->ops->write_post(rt, &passed);
 }
 
 static void op_write_stop(struct runtime *rt, uint32_t ticket)
@@ -60,6 +68,8 @@ static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t
 static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t length)
 {
     oracle_send(town_now->oracle, rt->node, node, bytes, length);
+    if (town_now->unlucky)
+        mishap_send(&town_now->mishaps, &bytes, &length);
     town_now->ops->send(rt, node, bytes, length);
 }
 
@@ -79,9 +89,20 @@ static const struct runtime_ops town_ops = {
     .trace = op_trace,
 };
 
+/* A node as a participant of the simulation. */
 static void handle(void *self, const struct event *event)
 {
-    node_handle(self, event);
+    struct town_seat *seat = self;
+    struct event passed = *event;
+    if (seat->town->unlucky)
+        passed = mishap_event(&seat->town->mishaps, seat->node, event);
+    node_handle(seat->town->nodes[seat->node], &passed);
+}
+
+static struct participant participant_of(struct town *town, uint32_t node)
+{
+    town->seats[node] = (struct town_seat){town, node};
+    return (struct participant){.handle = handle, .self = &town->seats[node]};
 }
 
 static void before(void *self, int64_t now_ns, uint32_t node, const struct event *event)
@@ -240,6 +261,54 @@ static struct sim_node_config host_of(const struct town *town, uint32_t node)
     return host;
 }
 
+static void die(struct sim *sim, void *self, uint64_t node);
+static void come_back(struct sim *sim, void *self, uint64_t node);
+static void abort_request(struct sim *sim, void *self, uint64_t id);
+
+static void mishap_dies(void *self, uint32_t node)
+{
+    die(((struct town *)self)->sim, self, node);
+}
+
+static void mishap_comes_back(void *self, uint32_t node, int64_t delay_ns)
+{
+    struct town *town = self;
+    sim_call_at(town->sim, sim_now_ns(town->sim) + delay_ns,
+                (struct sim_call){.run = come_back, .self = town, .argument = node});
+}
+
+static void mishap_leaves(void *self, uint32_t request)
+{
+    abort_request(((struct town *)self)->sim, self, request);
+}
+
+void town_mishap(const struct mishap *mishap)
+{
+    mishap_wanted = mishap != NULL;
+    if (mishap != NULL)
+        next_mishap = *mishap;
+}
+
+bool town_mishap_struck(void)
+{
+    return mishap_struck;
+}
+
+struct town_cast town_cast(void)
+{
+    return last_cast;
+}
+
+/* The fault is the town's from here on. */
+static void expect_mishap(struct town *town)
+{
+    town->unlucky = true;
+    snprintf(town->label, sizeof town->label, "%s %u of %u", mishap_name(next_mishap.kind), (unsigned)next_mishap.nth,
+             (unsigned)next_mishap.subject);
+    mishap_make(&town->mishaps, &next_mishap, town->sim,
+                &(struct mishap_actions){town, mishap_dies, mishap_comes_back, mishap_leaves});
+}
+
 void town_make(struct town *town, const struct town_config *config)
 {
     struct sim_node_config hosts[TOWN_NODES_MAX];
@@ -247,6 +316,8 @@ void town_make(struct town *town, const struct town_config *config)
     town_now = town;
     town->config = *config;
     snprintf(town->label, sizeof town->label, "%s", config->label == NULL ? "town" : config->label);
+    for (uint32_t i = 0; mishap_wanted && mishap_is_late(next_mishap.kind) && i < config->node_count; i++)
+        town->config.nodes[i].messenger.deadline_ns = MISHAP_DEADLINE_NS;
     for (uint32_t i = 0; i < config->node_count; i++)
         introduce(town, i);
     for (uint32_t i = 0; i < config->node_count; i++)
@@ -264,17 +335,22 @@ void town_make(struct town *town, const struct town_config *config)
     town->checkers = checkers_make(town->sim, config->node_count, 1);
     town->oracle = oracle_make(town->label);
     town->ops = sim_runtime(town->sim, 0)->ops;
+    if (mishap_wanted)
+        expect_mishap(town);
     sim_listen(town->sim, &(struct sim_listener){.self = town, .trace = traced, .before = before});
     for (uint32_t i = 0; i < config->node_count; i++) {
         sim_runtime(town->sim, i)->ops = &town_ops;
         settle_in(town, i);
-        sim_attach(town->sim, i, (struct participant){.handle = handle, .self = town->nodes[i]});
+        sim_attach(town->sim, i, participant_of(town, i));
     }
     sim_start(town->sim);
 }
 
 void town_free(struct town *town)
 {
+    mishap_struck = town->unlucky && town->mishaps.struck;
+    last_cast = town->cast;
+    last_cast.node_count = town->config.node_count;
     sim_free(town->sim);
     checkers_free(town->checkers);
     oracle_free(town->oracle);
@@ -302,6 +378,8 @@ void town_arrives(struct town *town, int64_t at_us, const struct request_spec *r
     struct request_spec *copy = malloc(sizeof *copy);
     assert_non_null(copy);
     *copy = *request;
+    assert_true(town->cast.request_count < TOWN_REQUESTS_MAX);
+    town->cast.requests[town->cast.request_count++] = request->id;
     call_at(town, at_us, arrive, copy, 0);
 }
 
@@ -345,7 +423,7 @@ static void come_back(struct sim *sim, void *self, uint64_t node)
     if (sim_alive(sim, (uint32_t)node))
         return;
     settle_in(town, (uint32_t)node);
-    sim_restart(sim, (uint32_t)node, (struct participant){.handle = handle, .self = town->nodes[node]});
+    sim_restart(sim, (uint32_t)node, participant_of(town, (uint32_t)node));
 }
 
 void town_returns(struct town *town, int64_t at_us, uint32_t node)
@@ -376,12 +454,15 @@ void town_run(struct town *town)
         fail_msg("%s: %s", town->label, failure == NULL ? "something is pending for ever" : failure);
     }
     assert_int_equal(oracle_open(town->oracle), 0);
+    for (uint32_t i = 0; i < town->cast.request_count; i++)
+        if (town->ends[town->cast.requests[i]] == 0) /* 12 */
+            fail_msg("%s: request %u has no end", town->label, (unsigned)town->cast.requests[i]);
 }
 
 void expect_trace_at(struct town *town, const char *lines, const char *file, int line)
 {
     assert_false(town->text_overflow);
-    if (strcmp(town->text, lines) != 0) {
+    if (!town->unlucky && strcmp(town->text, lines) != 0) {
         fprintf(stderr, "%s:%d: it happened so\n%sand should have happened so\n%s", file, line, town->text, lines);
         _fail(file, line);
     }

@@ -11,6 +11,7 @@
 
 #include "node.h"
 #include "sim/sim.h"
+#include "support/mishap.h"
 #include "support/probe.h"
 
 #include <stdbool.h>
@@ -35,6 +36,20 @@ struct town_config {
 };
 
 struct oracle;
+struct town;
+
+/* A node where the simulation sees it. */
+struct town_seat {
+    struct town *town;
+    uint32_t node;
+};
+
+/* Who takes part. */
+struct town_cast {
+    uint32_t node_count;
+    uint32_t request_count;
+    uint32_t requests[TOWN_REQUESTS_MAX];
+};
 
 struct town {
     struct town_config config;
@@ -45,6 +60,10 @@ struct town {
     const struct runtime_ops *ops; /* the simulator's own */
     struct node *nodes[TOWN_NODES_MAX];
     void *memory[TOWN_NODES_MAX];
+    struct town_seat seats[TOWN_NODES_MAX];
+    struct town_cast cast;
+    bool unlucky; /* one thing goes wrong, and what happens is not as told */
+    struct mishaps mishaps;
     char label[64];                   /* of the configuration, in failures */
     uint32_t ends[TOWN_REQUESTS_MAX]; /* trace records of an end, by request */
     uint32_t kinds[TOWN_KINDS];       /* trace records by kind */
@@ -62,6 +81,12 @@ struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mi
 void town_make(struct town *town, const struct town_config *config);
 void town_free(struct town *town);
 
+/* Towns made from here on meet this fault (NULL: none; MISHAP_NONE: none, but what is told is not compared). Whether
+ * the last one that was freed met it, and who took part in it. */
+void town_mishap(const struct mishap *mishap);
+bool town_mishap_struck(void);
+struct town_cast town_cast(void);
+
 /* What is to happen, in any order, before town_run(). Times in microseconds. */
 void town_arrives(struct town *town, int64_t at_us,
                   const struct request_spec *request); /* copied, but not its blocks */
@@ -73,7 +98,8 @@ void town_returns(struct town *town, int64_t at_us, uint32_t node);
 /* Until this time, everything that happens at it included. */
 void town_until(struct town *town, int64_t at_us);
 
-/* Until nothing is pending; fails the test where an invariant does not hold or somebody holds something at the end. */
+/* Until nothing is pending; fails the test where an invariant does not hold, somebody holds something at the end, or a
+ * request has no end. */
 void town_run(struct town *town);
 
 /* Fails the test unless the records since the last time are exactly these lines:
