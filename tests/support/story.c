@@ -74,12 +74,33 @@ static int play_faults(const struct CMUnitTest *stories, size_t count)
     return failures;
 }
 
+/* For tests/stories/edges.sh: a line for every edge there is, and for every one that a story takes. */
+static int tell_edges(const struct CMUnitTest *stories, size_t count)
+{
+    for (uint32_t i = 0; i < known_edge_count; i++) {
+        const struct edge *edge = &known_edges[i];
+        printf("edge\t%" PRIu32 "\t%s\t%s\t%s\t%s\n", i, edge->role == ROLE_DECODE ? "decoder" : "prefiller",
+               edge_state_name(edge->from), edge_state_name(edge->to), edge->words);
+    }
+    for (size_t story = 0; story < count; story++) {
+        void *state = NULL;
+        stories[story].test_func(&state);
+        struct edge_counts edges = town_edges();
+        for (uint32_t i = 0; i < known_edge_count; i++)
+            if (edges.of[i] > 0)
+                printf("taken\t%" PRIu32 "\t%s\n", i, stories[story].name);
+    }
+    return 0;
+}
+
 int run_stories_of(int argc, char **argv, const struct CMUnitTest *tests, size_t count)
 {
     if (argc == 2 && strcmp(argv[1], "faults") == 0)
         return play_faults(tests, count);
+    if (argc == 2 && strcmp(argv[1], "edges") == 0)
+        return tell_edges(tests, count);
     if (argc != 1) {
-        fprintf(stderr, "usage: %s [faults]\n", argv[0]);
+        fprintf(stderr, "usage: %s [faults|edges]\n", argv[0]);
         return 2;
     }
     return _cmocka_run_group_tests("stories", tests, count, NULL, NULL);

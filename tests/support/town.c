@@ -26,6 +26,7 @@ static struct town *town_now;
 static struct mishap next_mishap;
 static bool mishap_wanted, mishap_struck;
 static struct town_cast last_cast;
+static struct edge_counts last_edges;
 
 /* ---- Between nodes and runtimes ---------------------------------------------------------------------------------- */
 
@@ -49,7 +50,7 @@ static void op_write_post(struct runtime *rt, const struct paged_write *write)
 {
     struct paged_write passed = *write;
     oracle_post(town_now->oracle, rt->node, write);
-    if (town_now->unlucky)
+    if (town_now->meets)
         mishap_post(&town_now->mishaps, rt->node, &passed);
     town_now->ops->write_post(rt, &passed);
 }
@@ -68,7 +69,7 @@ static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t
 static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t length)
 {
     oracle_send(town_now->oracle, rt->node, node, bytes, length);
-    if (town_now->unlucky)
+    if (town_now->meets)
         mishap_send(&town_now->mishaps, &bytes, &length);
     town_now->ops->send(rt, node, bytes, length);
 }
@@ -94,7 +95,7 @@ static void handle(void *self, const struct event *event)
 {
     struct town_seat *seat = self;
     struct event passed = *event;
-    if (seat->town->unlucky)
+    if (seat->town->meets)
         passed = mishap_event(&seat->town->mishaps, seat->node, event);
     node_handle(seat->town->nodes[seat->node], &passed);
 }
@@ -103,6 +104,14 @@ static struct participant participant_of(struct town *town, uint32_t node)
 {
     town->seats[node] = (struct town_seat){town, node};
     return (struct participant){.handle = handle, .self = &town->seats[node]};
+}
+
+static void after(void *self, int64_t now_ns, uint32_t node, const struct event *event)
+{
+    struct town *town = self;
+    (void)now_ns;
+    (void)event;
+    edges_look(&town->views[node], town->config.nodes[node].role, town->nodes[node], &town->edges);
 }
 
 static void before(void *self, int64_t now_ns, uint32_t node, const struct event *event)
@@ -299,14 +308,31 @@ struct town_cast town_cast(void)
     return last_cast;
 }
 
-/* The fault is the town's from here on. */
+struct edge_counts town_edges(void)
+{
+    return last_edges;
+}
+
+static void meet(struct town *town, const struct mishap *mishap)
+{
+    town->meets = true;
+    mishap_make(&town->mishaps, mishap, town->sim,
+                &(struct mishap_actions){town, mishap_dies, mishap_comes_back, mishap_leaves});
+}
+
+void town_meets(struct town *town, const struct mishap *mishap)
+{
+    if (!town->unlucky)
+        meet(town, mishap);
+}
+
+/* What happens is then not as told. */
 static void expect_mishap(struct town *town)
 {
     town->unlucky = true;
     snprintf(town->label, sizeof town->label, "%s %u of %u", mishap_name(next_mishap.kind), (unsigned)next_mishap.nth,
              (unsigned)next_mishap.subject);
-    mishap_make(&town->mishaps, &next_mishap, town->sim,
-                &(struct mishap_actions){town, mishap_dies, mishap_comes_back, mishap_leaves});
+    meet(town, &next_mishap);
 }
 
 void town_make(struct town *town, const struct town_config *config)
@@ -337,7 +363,7 @@ void town_make(struct town *town, const struct town_config *config)
     town->ops = sim_runtime(town->sim, 0)->ops;
     if (mishap_wanted)
         expect_mishap(town);
-    sim_listen(town->sim, &(struct sim_listener){.self = town, .trace = traced, .before = before});
+    sim_listen(town->sim, &(struct sim_listener){.self = town, .trace = traced, .before = before, .after = after});
     for (uint32_t i = 0; i < config->node_count; i++) {
         sim_runtime(town->sim, i)->ops = &town_ops;
         settle_in(town, i);
@@ -351,6 +377,7 @@ void town_free(struct town *town)
     mishap_struck = town->unlucky && town->mishaps.struck;
     last_cast = town->cast;
     last_cast.node_count = town->config.node_count;
+    last_edges = town->edges;
     sim_free(town->sim);
     checkers_free(town->checkers);
     oracle_free(town->oracle);
@@ -409,6 +436,7 @@ static void die(struct sim *sim, void *self, uint64_t node)
         return;
     checkers_watch(town->checkers, (uint32_t)node, NULL);
     sim_kill(sim, (uint32_t)node);
+    town->views[node].count = 0;
     oracle_died(town->oracle, (uint32_t)node);
 }
 

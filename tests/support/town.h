@@ -11,6 +11,7 @@
 
 #include "node.h"
 #include "sim/sim.h"
+#include "support/edges.h"
 #include "support/mishap.h"
 #include "support/probe.h"
 
@@ -62,6 +63,9 @@ struct town {
     void *memory[TOWN_NODES_MAX];
     struct town_seat seats[TOWN_NODES_MAX];
     struct town_cast cast;
+    struct edge_view views[TOWN_NODES_MAX];
+    struct edge_counts edges;
+    bool meets;   /* a mishap, which is part of the story or of a loop over it */
     bool unlucky; /* one thing goes wrong, and what happens is not as told */
     struct mishaps mishaps;
     char label[64];                   /* of the configuration, in failures */
@@ -82,10 +86,14 @@ void town_make(struct town *town, const struct town_config *config);
 void town_free(struct town *town);
 
 /* Towns made from here on meet this fault (NULL: none; MISHAP_NONE: none, but what is told is not compared). Whether
- * the last one that was freed met it, and who took part in it. */
+ * the last one that was freed met it, who took part in it, and which edges it took. */
 void town_mishap(const struct mishap *mishap);
 bool town_mishap_struck(void);
 struct town_cast town_cast(void);
+struct edge_counts town_edges(void);
+
+/* This town, which is a story's, meets a mishap that is told of. A mishap of town_mishap() takes its place. */
+void town_meets(struct town *town, const struct mishap *mishap);
 
 /* What is to happen, in any order, before town_run(). Times in microseconds. */
 void town_arrives(struct town *town, int64_t at_us,
