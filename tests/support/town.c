@@ -355,7 +355,8 @@ void town_make(struct town *town, const struct town_config *config)
         .poison = true,
         .node_count = config->node_count,
         .nodes = hosts,
-        .limits = {.writes_in_flight = 64, .message_bytes = MESSAGE_BYTES_MAX},
+        .limits = {.writes_in_flight = config->writes_in_flight == 0 ? 64 : config->writes_in_flight,
+                   .message_bytes = MESSAGE_BYTES_MAX},
         .detection = config->detection,
     });
     town->checkers = checkers_make(town->sim, config->node_count, 1);

@@ -30,6 +30,7 @@ struct town_config {
     struct probe_cost cost;                   /* of every device */
     int64_t message_ns;
     int64_t watcher_ns;
+    uint32_t writes_in_flight; /* most tickets of a node; 0: 64 */
     struct sim_detection detection;
     uint64_t shuffle_seed;
     const char *label; /* what a failure calls this; NULL: nothing */
