@@ -492,7 +492,9 @@ static bool front_sequence(const struct front *front, uint32_t slot, struct node
         .epoch = r->attempt,
         .peer = front->decoders.members[r->decoder].node,
         .other = front->mixed ? front->decoders.members[r->decoder].node : front->prefillers.members[r->prefiller].node,
-        .state = r->aborted ? FRONT_ABORTED : r->first_token ? FRONT_ANSWERING : FRONT_WAITING,
+        .state = r->aborted       ? FRONT_ABORTED
+                 : r->first_token ? FRONT_ANSWERING
+                                  : FRONT_WAITING,
     };
     return true;
 }
@@ -506,6 +508,7 @@ static bool instance_sequence(const struct instance *instance, uint32_t slot, st
         .request = s->request,
         .epoch = s->epoch,
         .peer = s->peer,
+        .immediate = s->immediate,
         .state = s->state,
         .in_step = s->in_step,
     };

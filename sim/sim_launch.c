@@ -174,6 +174,9 @@ void sim_launch(struct runtime *rt, const struct step_launch *spec)
     struct launch *launch = &node->launch;
     CHECK(node->inside && node->device.ops != NULL && !launch->running);
     CHECK(spec->repeat_max >= 1 && spec->group_count >= 1 && spec->group_count <= node->group_count);
+    for (uint32_t i = 0; i < node->sim->listener_count; i++)
+        if (node->sim->listeners[i].launch != NULL)
+            node->sim->listeners[i].launch(node->sim->listeners[i].self, rt->node, spec);
     memcpy(launch->groups, spec->groups, spec->group_count * sizeof *spec->groups);
     launch->running = true;
     launch->ends = false;

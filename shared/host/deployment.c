@@ -8,10 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Requests that may wait at an instance beyond those it works on and those that arrive together. An open load above
- * what the deployment can serve fills any queue; past this it is turned away instead of growing memory. */
-#define WAITING_MAX 2048u
-
 /* All requests that may wait at an instance, whatever the load. */
 #define WAITING_LIMIT (1u << 20)
 
@@ -41,6 +37,8 @@ struct deployment_sizes deployment_sizes(const struct load *load)
         .requests_together = max_u32(load->arrivals == ARRIVAL_CLOSED ? load->concurrency : 0,
                                      load->arrivals == ARRIVAL_BURST ? load->burst_size : 0),
         .request_tokens_max = length_max(&load->prompt) + length_max(&load->output),
+        .request_blocks_max = load->block_tokens == 0 ? 0 : ceil_div_u32(length_max(&load->prompt), load->block_tokens),
+        .prefix_block_tokens = load->block_tokens,
     };
 }
 
@@ -165,7 +163,8 @@ static uint32_t requests_max(const struct builder *builder, const struct pool *p
         return min_u32(builder->handoffs, STREAMS_MAX) + 1;
     if (pool->role == ROLE_DECODE)
         batch += min_u32(builder->scenario->messenger.handoffs_max, STREAMS_MAX);
-    return batch + WAITING_MAX + min_u32(builder->sizes->requests_together, WAITING_LIMIT);
+    uint32_t waiting = pool->queue_max != 0 ? pool->queue_max : DEPLOYMENT_QUEUE_MAX;
+    return batch + waiting + min_u32(builder->sizes->requests_together, WAITING_LIMIT);
 }
 
 static void instance_config(const struct builder *builder, uint32_t pool_index, uint32_t node)

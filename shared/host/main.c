@@ -70,6 +70,7 @@ const struct command *const commands[] = {
     &command_validate,
     &command_bench,
     &command_pack,
+    &command_fuzz,
 #ifdef TANDEM_REAL
     &command_calibrate,
     &command_bench_fabric,

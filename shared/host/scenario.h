@@ -5,7 +5,9 @@
 #define TANDEM_HOST_SCENARIO_H
 
 #include "host/engine.h"
+#include "host/fault.h"
 #include "host/hardware.h"
+#include "host/request_list.h"
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
 #include "node.h"
@@ -38,6 +40,7 @@ enum arrival_kind {
     ARRIVAL_BURST = 3,   /* groups of burst_size at once, groups Poisson at rate / burst_size */
     ARRIVAL_CLOSED = 4,  /* `concurrency` clients, each sends its next request when its last one ends */
     ARRIVAL_TRACE = 5,
+    ARRIVAL_LISTED = 6, /* one by one in the scenario */
 };
 
 enum trace_format { TRACE_FORMAT_AZURE_CSV = 1, TRACE_FORMAT_MOONCAKE_JSONL = 2, TRACE_FORMAT_CSV = 3 };
@@ -55,12 +58,14 @@ struct load {
     char trace_path[1024]; /* resolved, absolute */
     char trace_sha256[65]; /* of the file's bytes, hex: part of the identity in the path's stead */
     enum trace_format trace_format;
-    int64_t trace_window_start_ns; /* from the first arrival of the file */
-    int64_t trace_window_ns;       /* 0: to the end */
-    uint32_t trace_repeat;         /* how often the window is played, at least 1 */
-    uint32_t abort_permille;       /* share of requests whose client goes away at a random instant */
-    int64_t abort_after_ns;        /* uniformly within this time of the arrival */
-    int64_t deadline_ns;           /* of the first token, from the arrival; 0: none */
+    int64_t trace_window_start_ns;   /* from the first arrival of the file */
+    int64_t trace_window_ns;         /* 0: to the end */
+    uint32_t trace_repeat;           /* how often the window is played, at least 1 */
+    uint32_t abort_permille;         /* share of requests whose client goes away at a random instant */
+    int64_t abort_after_ns;          /* uniformly within this time of the arrival */
+    int64_t deadline_ns;             /* of the first token, from the arrival; 0: none */
+    uint32_t block_tokens;           /* listed: of a prefix block; 0: nothing is shared */
+    const struct request_list *list; /* listed, else NULL */
 };
 
 struct pool {
@@ -76,6 +81,7 @@ struct pool {
     uint32_t page_tokens;
     enum kv_layout layout;
     uint32_t memory_utilization_permille; /* of GPU memory for weights, activations and KV */
+    uint32_t queue_max;                   /* requests that may wait here; 0: DEPLOYMENT_QUEUE_MAX (deployment.h) */
     struct scheduler_policy scheduler;
 };
 
@@ -129,6 +135,7 @@ struct scenario {
     struct plan_space plan;
     uint32_t vary_count;
     struct vary vary[SCENARIO_VARY_MAX];
+    const struct fault_list *faults; /* NULL: nothing is to go wrong, and nothing is checked all along */
     uint64_t seed;
     bool has_expect;   /* the file defines expect(r) */
     char identity[65]; /* SHA-256 of the canonical text, hex */

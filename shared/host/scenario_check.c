@@ -88,7 +88,7 @@ static void check_lengths(const struct cursor *root, const struct scenario *scen
     char path[READ_PATH_SIZE];
     if (load->arrivals == ARRIVAL_TRACE)
         return;
-    uint64_t tokens = (uint64_t)load->prompt.high + load->output.high;
+    uint64_t tokens = (uint64_t)load->prompt.high + load->output.high; /* listed: of the longest */
     if (tokens > REQUEST_TOKENS_MAX)
         scenario_fail_at(root, "load.prompt",
                          "prompt and output together may have %d tokens (REQUEST_TOKENS_MAX), not "
@@ -162,7 +162,8 @@ static void check_pools(const struct cursor *root, const struct scenario *scenar
 
 static void check_load(const struct cursor *root, const struct load *load)
 {
-    if (load->arrivals != ARRIVAL_TRACE && load->requests == 0 && load->duration_ns == 0)
+    bool ends = load->arrivals == ARRIVAL_TRACE || load->arrivals == ARRIVAL_LISTED;
+    if (!ends && load->requests == 0 && load->duration_ns == 0)
         scenario_fail_at(root, "load.requests", "missing; requests or duration ends a load");
     if (load->duration_ns > 0 && load->warmup_ns >= load->duration_ns)
         scenario_fail_at(root, "load.warmup", "must be shorter than duration");
@@ -173,6 +174,7 @@ void scenario_check(const struct cursor *root, const struct scenario *scenario)
     check_model(root, &scenario->model);
     check_pools(root, scenario);
     check_load(root, &scenario->load);
+    scenario_check_faults(root, scenario);
     if (scenario->plan.goal == PLAN_SERVE_RATE && scenario->plan.rate_micro_per_s == 0)
         scenario_fail_at(root, "plan.rate", "missing; the goal is to serve a rate, as in per_second(10)");
     if (scenario->plan.goal != PLAN_SERVE_RATE && scenario->plan.rate_micro_per_s != 0)

@@ -19,15 +19,21 @@ struct walk {
     void *context;
 };
 
-static void visit_fields(const struct walk *walk, const char *path, const struct schema *schema, const void *base)
+void scenario_visit_schema(const char *path, const struct schema *schema, const void *base, scenario_visitor *visit,
+                           void *context)
 {
     char text[FIELD_TEXT_SIZE];
     char key[READ_PATH_SIZE];
     for (uint32_t k = 0; k < schema->count; k++) {
         snprintf(key, sizeof key, "%s%s%s", path, path[0] == '\0' ? "" : ".", schema->fields[k].key);
         field_text(&schema->fields[k], base, text);
-        walk->visit(walk->context, key, text);
+        visit(context, key, text);
     }
+}
+
+static void visit_fields(const struct walk *walk, const char *path, const struct schema *schema, const void *base)
+{
+    scenario_visit_schema(path, schema, base, walk->visit, walk->context);
 }
 
 static const char *name_of(const struct field_name *names, uint32_t count, int64_t value)
@@ -143,6 +149,10 @@ static void visit_load(const struct walk *walk, const struct load *load)
     char to[QUANTITY_TEXT_SIZE];
     walk->visit(walk->context, "load", name_of(load_names, load_name_count, load->arrivals));
     visit_fields(walk, "load", schema_of_load(load->arrivals), load);
+    if (load->arrivals == ARRIVAL_LISTED) {
+        scenario_visit_requests(load->list, walk->visit, walk->context);
+        return;
+    }
     if (load->arrivals != ARRIVAL_TRACE) {
         visit_lengths(walk, "load.prompt", &load->prompt);
         visit_lengths(walk, "load.output", &load->output);
@@ -182,6 +192,9 @@ void scenario_visit(const struct scenario *scenario, scenario_visitor *visit, vo
     visit_fields(&walk, "messenger", &schema_messenger, &scenario->messenger);
     visit_targets(&walk, &scenario->targets);
     visit_fields(&walk, "plan", &schema_plan, &scenario->plan);
+    /* Nothing where nothing goes wrong: what scenarios meant before there were faults, they mean still. */
+    if (scenario->faults != NULL)
+        scenario_visit_faults(scenario->faults, visit, context);
 }
 
 void scenario_visit_head(const struct scenario *scenario, scenario_visitor *visit, void *context)

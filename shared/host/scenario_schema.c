@@ -151,6 +151,7 @@ static const struct field pool_fields[] = {
     COUNT("headroom", struct pool, scheduler.headroom_tokens, 512, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
     FLAG("reserve_output", struct pool, scheduler.reserve_output, 0),
     FLAG("prefix_cache", struct pool, scheduler.prefix_cache, 1),
+    COUNT("queue_max", struct pool, queue_max, 0, 0, 1 << 20, NULL),
     COUNT("repeat_max", struct pool, scheduler.repeat_max, 1024, 1, 1 << 20, NULL),
 };
 const struct schema schema_pool = {pool_fields, LENGTH(pool_fields)};
@@ -201,11 +202,17 @@ static const struct field trace_fields[] = {
     LOAD_COMMON,
 };
 
+static const struct field listed_fields[] = {
+    COUNT("block", struct load, block_tokens, 0, 0, 1 << 16, NULL),
+    TIME("warmup", struct load, warmup_ns, 0, 0, ANY - 1),
+};
+
 static const struct schema schema_load_poisson = {poisson_fields, LENGTH(poisson_fields)};
 static const struct schema schema_load_evenly = {poisson_fields, LENGTH(poisson_fields)};
 static const struct schema schema_load_burst = {burst_fields, LENGTH(burst_fields)};
 static const struct schema schema_load_closed = {closed_fields, LENGTH(closed_fields)};
 static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields)};
+static const struct schema schema_load_listed = {listed_fields, LENGTH(listed_fields)};
 
 static const struct field_name router_names[] = {
     {"round_robin", ROUTER_ROUND_ROBIN},   {"random", ROUTER_RANDOM},
@@ -258,21 +265,108 @@ static const struct field plan_fields[] = {
 };
 const struct schema schema_plan = {plan_fields, LENGTH(plan_fields)};
 
+static const struct field request_fields[] = {
+    TIME("at", struct listed_request, at_ns, 0, 0, ANY / 4),
+    COUNT_REQUIRED("prompt", struct listed_request, prompt_tokens, 1, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
+    COUNT_REQUIRED("output", struct listed_request, output_tokens, 1, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
+    COUNT("family", struct listed_request, family, 0, 0, U32, NULL),
+    COUNT("shared_blocks", struct listed_request, shared_blocks, 0, 0, REQUEST_BLOCKS_MAX, "REQUEST_BLOCKS_MAX"),
+    TIME("leaves", struct listed_request, leaves_ns, TIME_NEVER, 0, ANY),
+    TIME("deadline", struct listed_request, deadline_ns, 0, 0, ANY / 4),
+};
+const struct schema schema_request = {request_fields, LENGTH(request_fields)};
+
+#define RECORD(kind, name)                                                                                             \
+    {                                                                                                                  \
+        name, kind                                                                                                     \
+    }
+/* The records of base/trace.h by their names; a test holds the two together. */
+static const struct field_name record_names[] = {
+    {"none", 0},
+    RECORD(TRACE_ARRIVED, "arrived"),
+    RECORD(TRACE_RECEIVED, "received"),
+    RECORD(TRACE_DISPATCHED, "dispatched"),
+    RECORD(TRACE_PREFILL_STARTED, "prefill_started"),
+    RECORD(TRACE_PREFILL_FINISHED, "prefill_finished"),
+    RECORD(TRACE_READY, "ready"),
+    RECORD(TRACE_DECODE_STARTED, "decode_started"),
+    RECORD(TRACE_FIRST_TOKEN, "first_token"),
+    RECORD(TRACE_FINISHED, "finished"),
+    RECORD(TRACE_REJECTED, "rejected"),
+    RECORD(TRACE_FAILED, "failed"),
+    RECORD(TRACE_ABORTED, "aborted"),
+    RECORD(TRACE_ROUTED, "routed"),
+    RECORD(TRACE_BATCH, "batch"),
+    RECORD(TRACE_CHUNK, "chunk"),
+    RECORD(TRACE_PREEMPTED, "preempted"),
+    RECORD(TRACE_ADMIT_WAIT, "admit_wait"),
+    RECORD(TRACE_EVICTED, "evicted"),
+    RECORD(TRACE_PREFIX_HIT, "prefix_hit"),
+    RECORD(TRACE_ARMED, "armed"),
+    RECORD(TRACE_ACCEPTED, "accepted"),
+    RECORD(TRACE_NACKED, "nacked"),
+    RECORD(TRACE_WRITE, "write"),
+    RECORD(TRACE_TAIL, "tail"),
+    RECORD(TRACE_DRAINED, "drained"),
+    RECORD(TRACE_CANCELLING, "cancelling"),
+    RECORD(TRACE_QUIESCED, "quiesced"),
+    RECORD(TRACE_RELEASED, "released"),
+    RECORD(TRACE_QUARANTINED, "quarantined"),
+    RECORD(TRACE_FENCED, "fenced"),
+    RECORD(TRACE_DEADLINE, "deadline"),
+    RECORD(TRACE_PEER_LOST, "peer_lost"),
+    RECORD(TRACE_PEER_JOINED, "peer_joined"),
+    RECORD(TRACE_LATE, "late"),
+};
+
+#define FAULT_TIME_MAX (1000000 * NS_PER_S)
+static const struct field fault_fields[] = {
+    TEXT("node", struct fault, node),
+    TEXT("to", struct fault, to),
+    COUNT("rank", struct fault, rank, 0, 0, RANKS_MAX - 1, "RANKS_MAX"),
+    TIME("at", struct fault, at_ns, 0, 0, FAULT_TIME_MAX),
+    NAME("on", struct fault, record, 0, record_names),
+    TEXT("by", struct fault, by),
+    COUNT("nth", struct fault, nth, 1, 1, U32, NULL),
+    COUNT("request", struct fault, request, FAULT_REQUEST_ANY, 0, U32, NULL),
+    COUNT("skip", struct fault, skip, 0, 0, U32, NULL),
+    COUNT("count", struct fault, count, 1, 0, U32, NULL),
+    TIME("delay", struct fault, delay_ns, 0, 0, FAULT_TIME_MAX),
+    TIME("back", struct fault, back_ns, TIME_NEVER, 1, ANY),
+    FLAG("lingers", struct fault, lingers, 0),
+    COUNT("pieces", struct fault, pieces, 1, 1, 16, NULL),
+};
+const struct schema schema_fault = {fault_fields, LENGTH(fault_fields)};
+
+static const struct field faults_fields[] = {
+    COUNT("shuffle", struct fault_list, shuffle, 0, 0, ANY, NULL),
+};
+const struct schema schema_faults = {faults_fields, LENGTH(faults_fields)};
+
+const struct field_name fault_names[] = {
+    {"kill", FAULT_KILL}, {"cut", FAULT_CUT},     {"nic", FAULT_NIC},   {"late", FAULT_LATE},   {"twice", FAULT_TWICE},
+    {"slow", FAULT_SLOW}, {"stall", FAULT_STALL}, {"fail", FAULT_FAIL}, {"ticks", FAULT_TICKS}, {"leave", FAULT_LEAVE},
+};
+const uint32_t fault_name_count = LENGTH(fault_names);
+
 const struct field_name target_names[] = {
     {"ttft", TARGET_TTFT}, {"tpot", TARGET_TPOT}, {"e2e", TARGET_E2E}, {"itl", TARGET_ITL}};
 const uint32_t target_name_count = LENGTH(target_names);
 
-const struct field_name load_names[] = {{"poisson", ARRIVAL_POISSON},
-                                        {"evenly", ARRIVAL_UNIFORM},
-                                        {"burst", ARRIVAL_BURST},
-                                        {"closed", ARRIVAL_CLOSED},
-                                        {"trace", ARRIVAL_TRACE}};
+const struct field_name load_names[] = {{"poisson", ARRIVAL_POISSON}, {"evenly", ARRIVAL_UNIFORM},
+                                        {"burst", ARRIVAL_BURST},     {"closed", ARRIVAL_CLOSED},
+                                        {"trace", ARRIVAL_TRACE},     {"listed", ARRIVAL_LISTED}};
 const uint32_t load_name_count = LENGTH(load_names);
 
 const struct schema *schema_of_load(unsigned arrivals)
 {
-    static const struct schema *const schemas[] = {
-        NULL, &schema_load_poisson, &schema_load_evenly, &schema_load_burst, &schema_load_closed, &schema_load_trace};
+    static const struct schema *const schemas[] = {NULL,
+                                                   &schema_load_poisson,
+                                                   &schema_load_evenly,
+                                                   &schema_load_burst,
+                                                   &schema_load_closed,
+                                                   &schema_load_trace,
+                                                   &schema_load_listed};
     CHECK(arrivals >= 1 && arrivals < sizeof schemas / sizeof schemas[0]);
     return schemas[arrivals];
 }

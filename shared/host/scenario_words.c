@@ -13,7 +13,8 @@
 
 static const char *const words[] = {
     "scenario", "pool",  "model",     "machine", "nic",  "engine", "poisson", "evenly", "burst",
-    "closed",   "trace", "quantiles", "ttft",    "tpot", "e2e",    "itl",     "steps",
+    "closed",   "trace", "quantiles", "ttft",    "tpot", "e2e",    "itl",     "steps",  "listed",
+    "kill",     "cut",   "late",      "twice",   "slow", "stall",  "fail",    "ticks",  "leave",
 };
 
 static struct word_mark *find_mark(lua_State *L, int index)

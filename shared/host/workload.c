@@ -28,6 +28,7 @@ struct workload {
     struct rng prompts;
     struct rng outputs;
     struct rng abort_draws;
+    uint64_t *blocks; /* listed: of the request made last */
     uint32_t next_id;
     uint32_t requests_max;
     int64_t arrival_next_ns; /* of request next_id; TIME_NEVER: none, or a closed loop waits */
@@ -231,6 +232,8 @@ static int64_t arrival_of_next(struct workload *workload)
             return TIME_NEVER;
         workload->together_left--;
         return 0;
+    case ARRIVAL_LISTED:
+        return workload->load.list->item[workload->next_id].at_ns;
     case ARRIVAL_TRACE:
         break;
     }
@@ -262,6 +265,29 @@ static uint64_t token_seed(uint64_t seed, uint32_t id)
     return trace_block_hash(trace_block_hash(0, seed), id);
 }
 
+/* Blocks of one family are the same in every request; a request's own are nobody else's. */
+static void make_listed(struct workload *workload, int64_t arrival_ns, struct request_spec *spec)
+{
+    const struct listed_request *listed = &workload->load.list->item[spec->id];
+    spec->prompt_tokens = listed->prompt_tokens;
+    spec->output_tokens = listed->output_tokens;
+    if (listed->deadline_ns > 0)
+        spec->deadline_ns = time_add(arrival_ns, listed->deadline_ns);
+    if (listed->leaves_ns != TIME_NEVER)
+        abort_push(workload, (struct abort_entry){.at_ns = time_add(arrival_ns, listed->leaves_ns), .id = spec->id});
+    if (workload->blocks == NULL)
+        return;
+    spec->block_tokens = workload->load.block_tokens;
+    spec->block_count = ceil_div_u32(listed->prompt_tokens, spec->block_tokens);
+    spec->blocks = workload->blocks;
+    uint64_t hash = 0;
+    for (uint32_t b = 0; b < spec->block_count; b++) {
+        bool shared = listed->family != 0 && b < listed->shared_blocks;
+        hash = trace_block_hash(hash, shared ? listed->family : spec->token_seed ^ UINT64_C(1) << 63);
+        workload->blocks[b] = hash;
+    }
+}
+
 /* Makes request next_id. */
 static void make_request(struct workload *workload, int64_t arrival_ns, struct workload_item *item)
 {
@@ -281,6 +307,8 @@ static void make_request(struct workload *workload, int64_t arrival_ns, struct w
             spec->block_count = narrow_u32(trace->block_first[row + 1] - trace->block_first[row]);
             spec->blocks = trace->blocks + trace->block_first[row];
         }
+    } else if (workload->load.arrivals == ARRIVAL_LISTED) {
+        make_listed(workload, arrival_ns, spec);
     } else {
         spec->prompt_tokens = draw_length(&workload->load.prompt, &workload->prompts);
         spec->output_tokens = draw_length(&workload->load.output, &workload->outputs);
@@ -490,6 +518,13 @@ static bool prepare(struct workload *workload, struct user_error *error)
     if (load->arrivals == ARRIVAL_TRACE) {
         if (!prepare_trace(workload, error))
             return false;
+    } else if (load->arrivals == ARRIVAL_LISTED) {
+        workload->requests_max = load->list->count;
+        if (load->block_tokens > 0) {
+            workload->blocks = calloc(ceil_div_u32(load->prompt.high, load->block_tokens), sizeof *workload->blocks);
+            if (workload->blocks == NULL)
+                return wrong(error, NULL, "no memory for the workload");
+        }
     } else {
         if (!check_generated(load, error))
             return false;
@@ -536,6 +571,7 @@ void workload_free(struct workload *workload)
     if (workload == NULL)
         return;
     free(workload->aborts);
+    free(workload->blocks);
     free(workload);
 }
 
@@ -577,6 +613,10 @@ void workload_describe(const struct workload *workload, struct workload_summary 
     summary->requests = load->requests;
     if (load->arrivals == ARRIVAL_CLOSED)
         return;
+    if (load->arrivals == ARRIVAL_LISTED) {
+        summary->span_ns = load->list->item[load->requests - 1].at_ns;
+        return;
+    }
     summary->rate_micro_per_s = load->rate_micro_per_s;
     uint64_t within = load->duration_ns > 0 ? requests_within(load, true) : UINT64_MAX;
     if (load->requests == 0 || within < load->requests) {

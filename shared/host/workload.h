@@ -12,6 +12,7 @@
  *   burst        as Poisson at rate / burst_size, each time burst_size requests at once.
  *   closed loop  `concurrency` requests at 0, then one whenever workload_closed_next() is called.
  *   trace        see below.
+ *   listed       as the scenario says; lengths, prefixes and aborts too.
  * A load ends before its request number load.requests, before load.duration_ns (no arrival at or after it), or with
  * its trace, whichever comes first. A trace that holds fewer requests than load.requests asks for ends the load early:
  * the summary says how many there are, and trace_repeat makes more.
@@ -43,7 +44,8 @@
 #define WORKLOAD_TOGETHER_MAX (UINT32_C(1) << 20)
 
 /* A request arrives, or the client of one that arrived earlier goes away. Of an abort, only spec.id is meant; the
- * request may have ended by then. spec.deadline_ns is an instant. spec.blocks lives as long as the trace. */
+ * request may have ended by then. spec.deadline_ns is an instant. spec.blocks lives as long as the trace, or (listed)
+ * until the next item. */
 struct workload_item {
     int64_t arrival_ns;
     bool is_abort;

@@ -17,6 +17,9 @@ const char *mishap_name(enum mishap_kind kind)
         [MISHAP_WRITE_FAILED] = "write failed",
         [MISHAP_WRITE_IN_ERROR] = "write in error",
         [MISHAP_WRITE_LATE] = "write late",
+        [MISHAP_WRITE_HALF] = "write fails half way",
+        [MISHAP_WRITE_IN_PIECES] = "write in pieces",
+        [MISHAP_WRITE_UNCONFIRMED] = "write confirmed late",
         [MISHAP_NIC_STALLED] = "NIC stalled",
         [MISHAP_MESSAGE_LATE] = "message late",
         [MISHAP_MESSAGE_TWICE] = "message twice",
@@ -24,6 +27,7 @@ const char *mishap_name(enum mishap_kind kind)
         [MISHAP_PREFILL_REFUSED] = "prefill refused",
         [MISHAP_GEOMETRY_REFUSED] = "geometry refused",
         [MISHAP_DEATH] = "death",
+        [MISHAP_DEATH_LINGERING] = "death with writes under way",
         [MISHAP_DEATH_AND_RETURN] = "death and return",
         [MISHAP_DEATH_LONG_RETURN] = "death and return after the fence",
         [MISHAP_CLIENT_LEAVES] = "client leaves",
@@ -33,8 +37,8 @@ const char *mishap_name(enum mishap_kind kind)
 
 bool mishap_is_late(enum mishap_kind kind)
 {
-    return kind == MISHAP_WRITE_LATE || kind == MISHAP_NIC_STALLED || kind == MISHAP_MESSAGE_LATE ||
-           kind == MISHAP_MESSAGE_LOST;
+    return kind == MISHAP_WRITE_LATE || kind == MISHAP_WRITE_IN_PIECES || kind == MISHAP_NIC_STALLED ||
+           kind == MISHAP_MESSAGE_LATE || kind == MISHAP_MESSAGE_LOST;
 }
 
 /* Counts what can go wrong; true for the one that does. */
@@ -74,19 +78,33 @@ static struct message_fault message_goes(void *self, int64_t now_ns, uint32_t so
     }
 }
 
-static int64_t write_goes(void *self, int64_t now_ns, const struct paged_write *write)
+static struct write_fault write_goes(void *self, int64_t now_ns, uint32_t source, const struct paged_write *write)
 {
     struct mishaps *mishaps = self;
     (void)now_ns;
+    (void)source;
     (void)write;
-    return mishaps->mishap.kind == MISHAP_WRITE_LATE && strikes(mishaps) ? MISHAP_LATE_NS : 0;
+    switch (mishaps->mishap.kind) {
+    case MISHAP_WRITE_LATE:
+        return (struct write_fault){.delay_ns = strikes(mishaps) ? MISHAP_LATE_NS : 0};
+    case MISHAP_WRITE_HALF:
+        return strikes(mishaps) ? (struct write_fault){.pieces = 4, .piece_ns = 20000, .fails = true}
+                                : (struct write_fault){.delay_ns = 0};
+    case MISHAP_WRITE_IN_PIECES:
+        return strikes(mishaps) ? (struct write_fault){.pieces = 8, .piece_ns = MISHAP_LATE_NS / 8}
+                                : (struct write_fault){.delay_ns = 0};
+    case MISHAP_WRITE_UNCONFIRMED:
+        return (struct write_fault){.confirm_ns = strikes(mishaps) ? MISHAP_LATE_NS : 0};
+    default:
+        return (struct write_fault){.delay_ns = 0};
+    }
 }
 
 void mishap_make(struct mishaps *mishaps, const struct mishap *mishap, struct sim *sim,
                  const struct mishap_actions *actions)
 {
     *mishaps = (struct mishaps){.mishap = *mishap, .actions = *actions, .sim = sim};
-    sim_set_faults(sim, &(struct sim_faults){.self = mishaps, .message = message_goes, .write_delay_ns = write_goes});
+    sim_set_faults(sim, &(struct sim_faults){.self = mishaps, .message = message_goes, .write = write_goes});
 }
 
 /* ---- Operations -------------------------------------------------------------------------------------------------- */
@@ -139,8 +157,8 @@ static void dies(struct sim *sim, void *self, uint64_t node)
     struct mishaps *mishaps = self;
     int64_t delay_ns = mishaps->mishap.kind == MISHAP_DEATH_AND_RETURN ? 50000 : 700000;
     (void)sim;
-    mishaps->actions.die(mishaps->actions.self, (uint32_t)node);
-    if (mishaps->mishap.kind != MISHAP_DEATH)
+    mishaps->actions.die(mishaps->actions.self, (uint32_t)node, mishaps->mishap.kind == MISHAP_DEATH_LINGERING);
+    if (mishaps->mishap.kind == MISHAP_DEATH_AND_RETURN || mishaps->mishap.kind == MISHAP_DEATH_LONG_RETURN)
         mishaps->actions.come_back(mishaps->actions.self, (uint32_t)node, delay_ns);
 }
 
@@ -166,6 +184,7 @@ struct event mishap_event(struct mishaps *mishaps, uint32_t node, const struct e
             changed.status = WRITE_FAILED;
         break;
     case MISHAP_DEATH:
+    case MISHAP_DEATH_LINGERING:
     case MISHAP_DEATH_AND_RETURN:
     case MISHAP_DEATH_LONG_RETURN:
         if (node == mishaps->mishap.subject && strikes(mishaps))

@@ -20,6 +20,9 @@ enum mishap_kind {
     MISHAP_WRITE_FAILED,      /* nothing of it lands, and its sender learns that it failed */
     MISHAP_WRITE_IN_ERROR,    /* it has landed, but its sender is told that it failed */
     MISHAP_WRITE_LATE,        /* it lands, and is confirmed, long after the transfer's deadline */
+    MISHAP_WRITE_HALF,        /* the fabric gives up half way, and its sender learns of it */
+    MISHAP_WRITE_IN_PIECES,   /* it lands piece by piece, the last first, beyond the deadline */
+    MISHAP_WRITE_UNCONFIRMED, /* it has landed long before its sender learns of it */
     MISHAP_NIC_STALLED,       /* when it is posted the NIC of its sender stops for longer than the deadline */
     MISHAP_MESSAGE_LATE,      /* and with it what follows on the same pair of nodes, for longer than the deadline */
     MISHAP_MESSAGE_TWICE,     /* it comes again at once */
@@ -27,6 +30,7 @@ enum mishap_kind {
     MISHAP_PREFILL_REFUSED,   /* the prefiller cannot make sense of it */
     MISHAP_GEOMETRY_REFUSED,  /* the prefiller knows no such layout: the client is told */
     MISHAP_DEATH,             /* `subject`, a node, dies when it has handled its n-th event */
+    MISHAP_DEATH_LINGERING,   /* and its NICs go on with the writes they have until it is fenced */
     MISHAP_DEATH_AND_RETURN,  /* and its replacement is there before anybody suspects the loss */
     MISHAP_DEATH_LONG_RETURN, /* and its replacement comes when the dead one is fenced */
     MISHAP_CLIENT_LEAVES,     /* `subject`, a request, is aborted at the n-th event after its arrival, whoever's */
@@ -46,7 +50,7 @@ struct mishap {
 /* What dies, returns or leaves is the town's affair. */
 struct mishap_actions {
     void *self;
-    void (*die)(void *self, uint32_t node);
+    void (*die)(void *self, uint32_t node, bool lingering);
     void (*come_back)(void *self, uint32_t node, int64_t delay_ns);
     void (*leave)(void *self, uint32_t request);
 };

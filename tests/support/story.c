@@ -18,7 +18,8 @@ struct loop {
 
 static bool about_nodes(enum mishap_kind kind)
 {
-    return kind == MISHAP_DEATH || kind == MISHAP_DEATH_AND_RETURN || kind == MISHAP_DEATH_LONG_RETURN;
+    return kind == MISHAP_DEATH || kind == MISHAP_DEATH_LINGERING || kind == MISHAP_DEATH_AND_RETURN ||
+           kind == MISHAP_DEATH_LONG_RETURN;
 }
 
 /* Runs with the first fault, the second, ... until none is reached; the number of runs that met one. */

@@ -4,8 +4,9 @@
 #include "base/arith.h"
 #include "base/limits.h"
 #include "sim/checkers.h"
+#include "sim/oracle.h"
+#include "sim/shadow.h"
 #include "support/lone_node.h"
-#include "support/oracle.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -22,7 +23,7 @@
 /* Operations know their runtime alone; tests run one town at a time. */
 static struct town *town_now;
 
-/* The fault of the next towns, and whether the last one met it. */
+/* The mishap of the next towns, and whether the last one met it. */
 static struct mishap next_mishap;
 static bool mishap_wanted, mishap_struck;
 static struct town_cast last_cast;
@@ -30,65 +31,20 @@ static struct edge_counts last_edges;
 
 /* ---- Between nodes and runtimes ---------------------------------------------------------------------------------- */
 
-static void op_timer_set(struct runtime *rt, uint32_t slot, int64_t at_ns)
-{
-    town_now->ops->timer_set(rt, slot, at_ns);
-}
-
-static void op_launch(struct runtime *rt, const struct step_launch *launch)
-{
-    oracle_launch(town_now->oracle, rt->node, town_now->config.nodes[rt->node].geometry.page_tokens, launch);
-    town_now->ops->launch(rt, launch);
-}
-
-static void op_launch_end(struct runtime *rt, uint32_t ticket)
-{
-    town_now->ops->launch_end(rt, ticket);
-}
-
 static void op_write_post(struct runtime *rt, const struct paged_write *write)
 {
     struct paged_write passed = *write;
-    oracle_post(town_now->oracle, rt->node, write);
     if (town_now->meets)
         mishap_post(&town_now->mishaps, rt->node, &passed);
     town_now->ops->write_post(rt, &passed);
 }
 
-static void op_write_stop(struct runtime *rt, uint32_t ticket)
-{
-    town_now->ops->write_stop(rt, ticket);
-}
-
-static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t count)
-{
-    oracle_expect(town_now->oracle, rt->node, immediate, count);
-    town_now->ops->immediate_expect(rt, immediate, count);
-}
-
 static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t length)
 {
-    oracle_send(town_now->oracle, rt->node, node, bytes, length);
     if (town_now->meets)
         mishap_send(&town_now->mishaps, &bytes, &length);
     town_now->ops->send(rt, node, bytes, length);
 }
-
-static void op_trace(struct runtime *rt, const struct trace_record *record)
-{
-    town_now->ops->trace(rt, record);
-}
-
-static const struct runtime_ops town_ops = {
-    .timer_set = op_timer_set,
-    .launch = op_launch,
-    .launch_end = op_launch_end,
-    .write_post = op_write_post,
-    .write_stop = op_write_stop,
-    .immediate_expect = op_immediate_expect,
-    .send = op_send,
-    .trace = op_trace,
-};
 
 /* A node as a participant of the simulation. */
 static void handle(void *self, const struct event *event)
@@ -112,13 +68,6 @@ static void after(void *self, int64_t now_ns, uint32_t node, const struct event 
     (void)now_ns;
     (void)event;
     edges_look(&town->views[node], town->config.nodes[node].role, town->nodes[node], &town->edges);
-}
-
-static void before(void *self, int64_t now_ns, uint32_t node, const struct event *event)
-{
-    struct town *town = self;
-    (void)now_ns;
-    oracle_event(town->oracle, node, event);
 }
 
 static const char *role_name(enum node_role role)
@@ -241,7 +190,11 @@ static void settle_in(struct town *town, uint32_t node)
     const struct node_config *config = &town->config.nodes[node];
     struct runtime *rt = sim_runtime(town->sim, node);
     size_t size = node_size(config, &rt->limits);
-    free(town->memory[node]);
+    /* Writes of a dead predecessor may still land, along plans that lie in its memory. */
+    if (town->memory[node] != NULL) {
+        assert_true(town->retired_count < sizeof town->retired / sizeof *town->retired);
+        town->retired[town->retired_count++] = town->memory[node];
+    }
     town->memory[node] = aligned_alloc(64, size);
     assert_non_null(town->memory[node]);
     memset(town->memory[node], 0, size);
@@ -270,13 +223,13 @@ static struct sim_node_config host_of(const struct town *town, uint32_t node)
     return host;
 }
 
-static void die(struct sim *sim, void *self, uint64_t node);
+static void end_node(struct town *town, uint32_t node, bool lingering);
 static void come_back(struct sim *sim, void *self, uint64_t node);
 static void abort_request(struct sim *sim, void *self, uint64_t id);
 
-static void mishap_dies(void *self, uint32_t node)
+static void mishap_dies(void *self, uint32_t node, bool lingering)
 {
-    die(((struct town *)self)->sim, self, node);
+    end_node(self, node, lingering);
 }
 
 static void mishap_comes_back(void *self, uint32_t node, int64_t delay_ns)
@@ -360,13 +313,17 @@ void town_make(struct town *town, const struct town_config *config)
         .detection = config->detection,
     });
     town->checkers = checkers_make(town->sim, config->node_count, 1);
-    town->oracle = oracle_make(town->label);
+    town->oracle = oracle_make(town->sim, town->config.nodes, config->node_count, town->checkers);
+    town->shadow = shadow_make(town->sim, town->config.nodes, config->node_count, town->oracle, town->checkers);
     town->ops = sim_runtime(town->sim, 0)->ops;
+    town->own_ops = *town->ops;
+    town->own_ops.write_post = op_write_post;
+    town->own_ops.send = op_send;
     if (mishap_wanted)
         expect_mishap(town);
-    sim_listen(town->sim, &(struct sim_listener){.self = town, .trace = traced, .before = before, .after = after});
+    sim_listen(town->sim, &(struct sim_listener){.self = town, .trace = traced, .after = after});
     for (uint32_t i = 0; i < config->node_count; i++) {
-        sim_runtime(town->sim, i)->ops = &town_ops;
+        sim_runtime(town->sim, i)->ops = &town->own_ops;
         settle_in(town, i);
         sim_attach(town->sim, i, participant_of(town, i));
     }
@@ -382,8 +339,11 @@ void town_free(struct town *town)
     sim_free(town->sim);
     checkers_free(town->checkers);
     oracle_free(town->oracle);
+    shadow_free(town->shadow);
     for (uint32_t i = 0; i < town->config.node_count; i++)
         free(town->memory[i]);
+    for (uint32_t i = 0; i < town->retired_count; i++)
+        free(town->retired[i]);
 }
 
 /* ---- What happens ------------------------------------------------------------------------------------------------ */
@@ -430,15 +390,22 @@ void town_aborts(struct town *town, int64_t at_us, uint32_t id)
     call_at(town, at_us, abort_request, town, id);
 }
 
+static void end_node(struct town *town, uint32_t node, bool lingering)
+{
+    if (!sim_alive(town->sim, node))
+        return;
+    checkers_watch(town->checkers, node, NULL);
+    town->views[node].count = 0;
+    if (lingering)
+        sim_kill_lingering(town->sim, node);
+    else
+        sim_kill(town->sim, node);
+}
+
 static void die(struct sim *sim, void *self, uint64_t node)
 {
-    struct town *town = self;
-    if (!sim_alive(sim, (uint32_t)node))
-        return;
-    checkers_watch(town->checkers, (uint32_t)node, NULL);
-    sim_kill(sim, (uint32_t)node);
-    town->views[node].count = 0;
-    oracle_died(town->oracle, (uint32_t)node);
+    (void)sim;
+    end_node(self, (uint32_t)node, false);
 }
 
 void town_dies(struct town *town, int64_t at_us, uint32_t node)
@@ -462,7 +429,6 @@ void town_returns(struct town *town, int64_t at_us, uint32_t node)
 
 void town_until(struct town *town, int64_t at_us)
 {
-    town_now = town;
     enum sim_status status = sim_advance(town->sim, at_us * NS_PER_US);
     assert_true(status == SIM_TIME || status == SIM_IDLE);
     assert_null(checkers_failure(town->checkers));
@@ -470,10 +436,11 @@ void town_until(struct town *town, int64_t at_us)
 
 void town_run(struct town *town)
 {
-    town_now = town;
     enum sim_status status = sim_advance(town->sim, TIME_NEVER - 1);
-    if (status == SIM_IDLE)
+    if (status == SIM_IDLE) {
         checkers_drained(town->checkers);
+        oracle_drained(town->oracle);
+    }
     const char *failure = checkers_failure(town->checkers);
     if (failure != NULL || status != SIM_IDLE) {
         char text[4096];
@@ -482,7 +449,6 @@ void town_run(struct town *town)
         fprintf(stderr, "%s\n%s\n", town->text + tail, text); /* cmocka cuts what is long */
         fail_msg("%s: %s", town->label, failure == NULL ? "something is pending for ever" : failure);
     }
-    assert_int_equal(oracle_open(town->oracle), 0);
     for (uint32_t i = 0; i < town->cast.request_count; i++)
         if (town->ends[town->cast.requests[i]] == 0) /* 12 */
             fail_msg("%s: request %u has no end", town->label, (unsigned)town->cast.requests[i]);

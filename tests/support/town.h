@@ -1,10 +1,6 @@
-/* A small simulated deployment of real nodes, with an oracle between the nodes and their runtimes that knows whose
- * every page is, and a log of trace records that stories are compared with.
- *
- * What the oracle asserts, by the numbers of tests/INVARIANTS.md: a page that a posted write targets is nobody else's
- * (1, 2); nothing is posted for an epoch after its QUIESCED (4); a write reads only pages of its own request (7); a
- * count is armed before the prefiller is asked (18); after all inputs have stopped nobody holds anything (5, 6, 10, 12,
- * 33).
+/* A small simulated deployment of real nodes, watched by the oracle of sim/oracle.h, which knows whose every page
+ * is, and the shadow memory of sim/shadow.h, which knows what is in it, with a log of trace records that stories are
+ * compared with. After all inputs have stopped nobody holds anything (5, 6, 10, 12, 33 of tests/INVARIANTS.md).
  */
 #ifndef TANDEM_TESTS_SUPPORT_TOWN_H
 #define TANDEM_TESTS_SUPPORT_TOWN_H
@@ -38,6 +34,7 @@ struct town_config {
 };
 
 struct oracle;
+struct shadow;
 struct town;
 
 /* A node where the simulation sees it. */
@@ -59,9 +56,11 @@ struct town {
     struct sim *sim;
     struct checkers *checkers;
     struct oracle *oracle;
-    const struct runtime_ops *ops; /* the simulator's own */
+    struct shadow *shadow;
     struct node *nodes[TOWN_NODES_MAX];
     void *memory[TOWN_NODES_MAX];
+    const struct runtime_ops *ops; /* the simulator's own */
+    struct runtime_ops own_ops;    /* what the nodes have: a mishap may change what they ask for */
     struct town_seat seats[TOWN_NODES_MAX];
     struct town_cast cast;
     struct edge_view views[TOWN_NODES_MAX];
@@ -69,6 +68,8 @@ struct town {
     bool meets;   /* a mishap, which is part of the story or of a loop over it */
     bool unlucky; /* one thing goes wrong, and what happens is not as told */
     struct mishaps mishaps;
+    void *retired[16]; /* memory of nodes that were replaced */
+    uint32_t retired_count;
     char label[64];                   /* of the configuration, in failures */
     uint32_t ends[TOWN_REQUESTS_MAX]; /* trace records of an end, by request */
     uint32_t kinds[TOWN_KINDS];       /* trace records by kind */

@@ -222,12 +222,13 @@ static void expect_one(struct probe *probe, const struct event *event)
         rt_immediate_expect(probe->rt, 1, 4 * LAYERS);
 }
 
-static int64_t thirty_seconds(void *self, int64_t now_ns, const struct paged_write *write)
+static struct write_fault thirty_seconds(void *self, int64_t now_ns, uint32_t source, const struct paged_write *write)
 {
     (void)self;
     (void)now_ns;
+    assert_int_equal(source, 0);
     assert_int_equal(write->ticket, 1);
-    return 30 * NS_PER_S;
+    return (struct write_fault){.delay_ns = 30 * NS_PER_S};
 }
 
 static void cut_nic(struct sim *sim, void *self, uint64_t up)
@@ -254,7 +255,7 @@ static void writes_are_late(void **state)
         world.probe[1].act = expect_one;
         sim_listen(world.sim, &(struct sim_listener){.self = &row, .transfer = count_transfer});
         if (how == 1)
-            sim_set_faults(world.sim, &(struct sim_faults){.write_delay_ns = thirty_seconds});
+            sim_set_faults(world.sim, &(struct sim_faults){.write = thirty_seconds});
         if (how == 2) {
             sim_call_at(world.sim, 100000, (struct sim_call){.run = cut_nic, .argument = 0});
             sim_call_at(world.sim, 7100000, (struct sim_call){.run = cut_nic, .argument = 1});
