@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# edges.sh PAGE PROGRAM...: which edge of the two state machines of the KV messenger is in which story, as a page. Compares
-# it with PAGE, or writes it with TANDEM_BLESS=1. Fails when an edge is in no story.
+# edges.sh PAGE PROGRAM...: which edge of the two state machines of the KV messenger is in which story, as a page.
+# Compares it with PAGE, or writes it with TANDEM_BLESS=1. Fails when an edge is in no story.
 set -euo pipefail
 page=$1
 shift
@@ -17,10 +17,11 @@ done | awk -F'\t' '
     }
     END {
         print "# Where every edge can be read\n"
-        print "The edges of the two state machines (ARCHITECTURE.md, section 3), as seen between two events of a node, and the"
-        print "stories of this folder that tell of each in trace form; three at most are named. Written by"
-        print "`TANDEM_BLESS=1 ctest --preset dev -R stories/edges`, which without it checks that this page is right and that no"
-        print "edge is missing. An edge that is not listed fails whatever test takes it (tests/support/edges.c).\n"
+        print "The edges of the two state machines (ARCHITECTURE.md, section 3), as seen between two events of a node,"
+        print "and the stories of this folder that tell of each in trace form; three at most are named. Written by"
+        print "`TANDEM_BLESS=1 ctest --preset dev -R stories/edges`, which without it checks that this page is right"
+        print "and that no edge is missing. An edge that is not listed fails whatever test takes it"
+        print "(tests/support/edges.c).\n"
         print "| | from | to | what happens | stories |\n|---|---|---|---|---|"
         for (i = 0; i < count; i++) {
             printf "| %s | %s | %s | %s | %s |\n", role[i], from[i], to[i], words[i], where[i]

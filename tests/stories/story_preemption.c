@@ -64,10 +64,8 @@ static void the_youngest_recomputes(void **state)
     town_free(&town);
 }
 
-/* The other attention group has room, and takes it at once. */
-static void the_other_group_has_room(void **state)
+static void make_two_groups(void)
 {
-    (void)state;
     struct town_config config = town_config_of(1, 1, 0);
     config.nodes[2].geometry.parallelism.data = 2;
     config.nodes[2].group_count = 2;
@@ -76,6 +74,13 @@ static void the_other_group_has_room(void **state)
     town_prompt(&town, 0, 1, 17, 40);
     town_prompt(&town, 1, 2, 17, 2);
     town_prompt(&town, 2, 3, 17, 20);
+}
+
+/* The other attention group has room, and takes it at once. */
+static void the_other_group_has_room(void **state)
+{
+    (void)state;
+    make_two_groups();
     town_run(&town);
     expect_trace(&town, "     0.000 front     arrived r1 17 40\n"
                         "     0.000 front     routed r1 2 1\n"

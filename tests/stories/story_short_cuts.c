@@ -110,11 +110,9 @@ static void nothing_to_fetch_no_pages_and_a_full_batch(void **state)
     town_free(&town);
 }
 
-/* All of the prompt is cached at the prefiller, and messages are slower than writes: the count is reached before the
- * acceptance is heard. */
-static void ready_before_accepted(void **state)
+/* The same prompt three times, and messages that are slower than writes. */
+static void make_slow_messages(void)
 {
-    (void)state;
     struct town_config config = town_config_of(1, 1, 0);
     static const uint64_t blocks[] = {101};
     struct request_spec request = {.prompt_tokens = 33,
@@ -131,6 +129,13 @@ static void ready_before_accepted(void **state)
     town_arrives(&town, 1000, &request);
     request.id = 2;
     town_arrives(&town, 1020, &request);
+}
+
+/* All of the prompt is cached at the prefiller: the count is reached before the acceptance is heard. */
+static void ready_before_accepted(void **state)
+{
+    (void)state;
+    make_slow_messages();
     town_run(&town);
     expect_trace(&town, "     0.000 front     arrived r0 33 3\n"
                         "     0.000 front     routed r0 2 1\n"
