@@ -508,6 +508,7 @@ static bool instance_sequence(const struct instance *instance, uint32_t slot, st
         .request = s->request,
         .epoch = s->epoch,
         .peer = s->peer,
+        .peer_incarnation = s->peer_incarnation,
         .immediate = s->immediate,
         .state = s->state,
         .in_step = s->in_step,

@@ -165,6 +165,7 @@ struct node_sequence {
     uint32_t epoch;     /* front: attempt */
     uint32_t peer;      /* decoder: the prefiller; prefiller: the decoder; front: the decoder */
     uint32_t other;     /* front: the prefiller */
+    uint32_t peer_incarnation;
     uint32_t immediate; /* decoder: of the transfer under way */
     uint8_t state;      /* enum sequence_state; front: enum front_state */
     bool in_step;

@@ -25,6 +25,7 @@ static const struct option fuzz_options[] = {
     {"seconds", "S", "stop after so long", OPTION_INTEGER},
     {"jobs", "N", "processes (one a processor)", OPTION_INTEGER},
     {"out", "FILE", "the scenario that fails (fuzz-SEED.lua)", OPTION_TEXT},
+    {"complete", NULL, "fail where a pair of state and event is neither reached nor explained", OPTION_FLAG},
     {"no-shrink", NULL, "keep the scenario of the failing seed as it was drawn", OPTION_FLAG},
     {"format", "text|json", "of the answer", OPTION_CHOICE},
     {NULL, NULL, NULL, OPTION_FLAG},
@@ -224,10 +225,12 @@ static int fuzz_run_command(const struct command_context *context, const struct 
     else
         answer_text(&options, result, path, &failure, &output);
     struct gaps gaps = count_gaps(&result->coverage);
+    bool incomplete = argument_flag(arguments, "complete") && gaps.unreached > 0;
     int exit = !kept                   ? EXIT_USER
                : result->failed        ? failure_exit(&failure)
                : gaps.contradicted > 0 ? EXIT_WORSE
                : result->interrupted   ? EXIT_INTERRUPTED
+               : incomplete            ? EXIT_WORSE
                                        : EXIT_OK;
     free(result);
     return exit;
@@ -244,9 +247,9 @@ const struct command command_fuzz = {
         "connections cut, NICs down, messages late or twice, writes late, torn or failed, clients that leave.\n"
         "Checkers know whose every page is, what is in it, what was counted, and that every request ends.\n"
         "The first seed that fails is shrunk to a scenario file that `tandem run` fails on in the same way.\n"
-        "Exit status: 0 none failed; 1 a pair of state and event was reached that cannot be; 127 a CHECK\n"
-        "failed; 128 no progress; 129 an invariant is broken. The same seeds have the same outcome whatever\n"
-        "--jobs is.",
+        "Exit status: 0 none failed; 1 a pair of state and event was reached that cannot be, or (--complete) is\n"
+        "missing; 127 a CHECK failed; 128 no progress; 129 an invariant is broken. The same seeds have the same\n"
+        "outcome whatever --jobs is.",
     .options = fuzz_options,
     .run = fuzz_run_command,
 };

@@ -37,6 +37,8 @@ struct oracle {
     struct armed *armed;
     uint32_t armed_count;
     uint32_t armed_capacity;
+    unsigned char *ends; /* of requests: the front has ended it */
+    uint32_t ends_capacity;
     const struct oracle_write *landing; /* in hand */
     uint32_t *pages;                    /* of a message in hand */
     uint32_t pages_capacity;
@@ -262,20 +264,27 @@ const struct oracle_write *oracle_landing(const struct oracle *oracle)
     return oracle->landing;
 }
 
+/* A ticket may be in use again while its last write is about to be counted: that one goes first. */
 static struct oracle_write *write_of(struct oracle *oracle, const struct sim_landing *landing)
 {
+    struct oracle_write *found = NULL;
     for (uint32_t i = 0; i < oracle->used; i++) {
         struct oracle_write *write = &oracle->writes[i];
         if (write->source == landing->source && write->spec.ticket == landing->ticket &&
-            write->source_incarnation == landing->source_incarnation && (write->open || write->landing))
-            return write;
+            write->spec.destination == landing->destination &&
+            write->source_incarnation == landing->source_incarnation && (write->open || write->landing) &&
+            (found == NULL || !write->open))
+            found = write;
     }
-    return NULL;
+    return found;
 }
 
 static void on_landed(void *self, const struct sim_landing *landing)
 {
     struct oracle *oracle = self;
+    oracle->landing = NULL;
+    if (landing->layers == 0)
+        return; /* stopped before its first layer: it lands nothing */
     struct oracle_write *write = write_of(oracle, landing);
     oracle->landing = write;
     if (write == NULL) {
@@ -295,10 +304,10 @@ static void on_landed(void *self, const struct sim_landing *landing)
 
 /* It is on its way to the sender that the write has ended. What has not landed yet is counted within the time that the
  * receiver's thread takes to look, unless the fabric failed. */
-static void answered(struct oracle_write *write, uint16_t status)
+static void answered(struct oracle_write *write, const struct event *event)
 {
     write->open = false;
-    if (status == WRITE_FAILED)
+    if (event->status == WRITE_FAILED || (event->status == WRITE_STOPPED && event->count == 0))
         write->landing = false;
 }
 
@@ -313,7 +322,7 @@ static void on_event(void *self, int64_t now_ns, uint32_t node, const struct eve
     for (uint32_t i = 0; i < oracle->used; i++) {
         struct oracle_write *write = &oracle->writes[i];
         if (event->kind == EVENT_WRITE_DONE && write->open && write->source == node && write->spec.ticket == event->id)
-            answered(write, event->status);
+            answered(write, event);
         /* All that was agreed has landed: of this transfer nothing more can. */
         if (event->kind == EVENT_IMMEDIATE && write->spec.destination == node && write->spec.immediate == event->id)
             write->landing = false;
@@ -346,6 +355,19 @@ static void on_death(void *self, uint32_t node)
     oracle->armed_count = kept;
 }
 
+/* A request ends once, for its client: rejected, failed or aborted at the front, or finished. */
+static void on_trace(void *self, int64_t now_ns, const struct trace_record *record)
+{
+    struct oracle *oracle = self;
+    bool end = record->kind == TRACE_REJECTED || record->kind == TRACE_FAILED || record->kind == TRACE_ABORTED;
+    (void)now_ns;
+    if (!end || record->node != 0)
+        return;
+    oracle->ends = grown(oracle->ends, &oracle->ends_capacity, record->request + 1, sizeof *oracle->ends);
+    if (oracle->ends[record->request]++ != 0)
+        checkers_fail(oracle->checkers, 0, "request %" PRIu32 " ends a second time", record->request);
+}
+
 /* ---- Making one -------------------------------------------------------------------------------------------------- */
 
 struct oracle *oracle_make(struct sim *sim, const struct node_config *configs, uint32_t node_count,
@@ -361,6 +383,7 @@ struct oracle *oracle_make(struct sim *sim, const struct node_config *configs, u
     CHECK(oracle->incarnation != NULL);
     sim_listen(sim, &(struct sim_listener){.self = oracle,
                                            .before = on_event,
+                                           .trace = on_trace,
                                            .launch = on_launch,
                                            .post = on_post,
                                            .expect = on_expect,
@@ -380,6 +403,7 @@ void oracle_free(struct oracle *oracle)
     free(oracle->quiet);
     free(oracle->armed);
     free(oracle->pages);
+    free(oracle->ends);
     free(oracle->incarnation);
     free(oracle);
 }

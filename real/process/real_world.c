@@ -42,6 +42,10 @@ bool real_world_load(struct real_world *world, const char *path, const struct sc
         return false;
     const struct scenario *scenario = world->scenario;
     world->seed = seed < 0 ? scenario->seed : (uint64_t)seed;
+    if (scenario->faults != NULL) {
+        user_error_set(error, scenario->path, 0, "faults", "they are played in simulation alone (--backend sim)");
+        return false;
+    }
     if (scenario->load.arrivals == ARRIVAL_TRACE) {
         world->recorded = trace_file_read(scenario->load.trace_path, scenario->load.trace_format, error);
         if (world->recorded == NULL)

@@ -390,8 +390,10 @@ static void lose(struct prefill_side *side, struct peer *peer)
 void prefill_side_peer_lost(struct prefill_side *side, uint32_t node, uint32_t incarnation)
 {
     struct peer *peer = peers_find(&side->peers, node);
-    if (peer != NULL && incarnation >= peer->incarnation) /* else a replacement is here already */
-        lose(side, peer);
+    if (peer == NULL || incarnation < peer->incarnation)
+        return; /* a replacement is here already */
+    lose(side, peer);
+    peer->incarnation = incarnation; /* its HELLO may be on its way still, and means nothing any more */
 }
 
 bool prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *m)

@@ -281,9 +281,11 @@ static struct router_member *member_of(struct front *front, uint32_t node)
 
 void front_peer_lost(struct front *front, uint32_t node, uint32_t incarnation)
 {
-    const struct router_member *member = member_of(front, node);
-    if (member != NULL && incarnation >= member->incarnation) /* else a replacement is here already */
-        lose(front, node);
+    struct router_member *member = member_of(front, node);
+    if (member == NULL || incarnation < member->incarnation)
+        return; /* a replacement is here already */
+    lose(front, node);
+    member->incarnation = incarnation; /* its HELLO may be on its way still, and means nothing any more */
 }
 
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */

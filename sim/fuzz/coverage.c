@@ -81,6 +81,7 @@ struct ticket {
     uint32_t request;
     uint32_t epoch;
     uint32_t peer;
+    uint32_t incarnation;
 };
 
 struct coverage_watch {
@@ -126,11 +127,15 @@ static const struct node_sequence *by_request(const struct coverage_watch *watch
     return NULL;
 }
 
-static const struct node_sequence *by_epoch(const struct coverage_watch *watch, uint32_t peer, uint32_t epoch)
+/* A replacement numbers its epochs afresh. */
+static const struct node_sequence *by_epoch(const struct coverage_watch *watch, uint32_t peer, uint32_t incarnation,
+                                            uint32_t epoch)
 {
-    for (uint32_t i = 0; i < watch->count; i++)
-        if (watch->sequences[i].peer == peer && watch->sequences[i].epoch == epoch)
-            return &watch->sequences[i];
+    for (uint32_t i = 0; i < watch->count; i++) {
+        const struct node_sequence *s = &watch->sequences[i];
+        if (s->peer == peer && s->peer_incarnation == incarnation && s->epoch == epoch)
+            return s;
+    }
     return NULL;
 }
 
@@ -158,7 +163,7 @@ static void hit_all(struct coverage_watch *watch, uint32_t table, uint32_t event
 static void decoder_message(struct coverage_watch *watch, uint32_t source, const struct message *m)
 {
     const struct node_sequence *s = by_request(watch, m->request);
-    bool same = s != NULL && s->epoch == m->epoch && s->peer == source;
+    bool same = s != NULL && s->epoch == m->epoch && s->peer == source && s->peer_incarnation == m->incarnation;
     switch (m->kind) {
     case MESSAGE_REQUEST:
         hit(watch, TABLE_DECODER, s, DECODER_REQUEST);
@@ -205,9 +210,9 @@ static void decoder_event(struct coverage_watch *watch, const struct event *even
 static void prefiller_message(struct coverage_watch *watch, uint32_t source, const struct message *m)
 {
     if (m->kind == MESSAGE_PREFILL)
-        hit(watch, TABLE_PREFILLER, by_epoch(watch, source, m->epoch), PREFILLER_PREFILL);
+        hit(watch, TABLE_PREFILLER, by_epoch(watch, source, m->incarnation, m->epoch), PREFILLER_PREFILL);
     else if (m->kind == MESSAGE_CANCEL)
-        hit(watch, TABLE_PREFILLER, by_epoch(watch, source, m->epoch), PREFILLER_CANCEL);
+        hit(watch, TABLE_PREFILLER, by_epoch(watch, source, m->incarnation, m->epoch), PREFILLER_CANCEL);
     else if (m->kind == MESSAGE_HELLO)
         hit_peers(watch, TABLE_PREFILLER, source, PREFILLER_REPLACED, false);
 }
@@ -221,7 +226,7 @@ static void prefiller_event(struct coverage_watch *watch, uint32_t node, const s
                   event->status == PEER_FENCED ? PREFILLER_FENCED : PREFILLER_SUSPECTED, false);
     } else if (event->kind == EVENT_WRITE_DONE && event->id < TICKETS) {
         const struct ticket *ticket = &watch->tickets[node * TICKETS + event->id];
-        hit(watch, TABLE_PREFILLER, by_epoch(watch, ticket->peer, ticket->epoch),
+        hit(watch, TABLE_PREFILLER, by_epoch(watch, ticket->peer, ticket->incarnation, ticket->epoch),
             event->status == WRITE_OK        ? PREFILLER_WRITE_OK
             : event->status == WRITE_STOPPED ? PREFILLER_WRITE_STOPPED
                                              : PREFILLER_WRITE_FAILED);
@@ -318,8 +323,10 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
 {
     struct coverage_watch *watch = self;
     if (write->ticket < TICKETS)
-        watch->tickets[node * TICKETS + write->ticket] =
-            (struct ticket){.request = write->request, .epoch = write->epoch, .peer = write->destination};
+        watch->tickets[node * TICKETS + write->ticket] = (struct ticket){.request = write->request,
+                                                                         .epoch = write->epoch,
+                                                                         .peer = write->destination,
+                                                                         .incarnation = write->destination_incarnation};
 }
 
 struct coverage_watch *coverage_listen(struct coverage *coverage, struct sim *sim, const struct run_nodes *nodes)

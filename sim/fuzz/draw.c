@@ -9,6 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* After a death, in a simulated run: sim/run.c. */
+#define SUSPECTED_NS (3 * NS_PER_S)
+#define FENCED_NS (4 * NS_PER_S)
+
 #define MEMORY_AMPLE (UINT64_C(1) << 40)
 #define LENGTH(list) (sizeof(list) / sizeof((list)[0]))
 
@@ -26,6 +30,9 @@ struct tastes {
     bool writes;
     bool network;
     bool late_writes; /* by up to half a minute */
+    bool overload;
+    bool last_words; /* messages and completions of the dead, when they have been missed and are not fenced yet */
+    bool in_time;    /* requests that come when a loss is noticed */
 };
 
 static uint32_t between(struct rng *rng, uint32_t low, uint32_t high)
@@ -164,7 +171,7 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
 {
     struct scenario *scenario = &drawn->scenario;
     struct pool *pool = &scenario->pools[scenario->pool_count];
-    uint32_t batch = between(rng, 1, 8);
+    uint32_t batch = between(rng, 1, tastes->overload ? 2 : 8);
     uint32_t budget = between(rng, batch, 80);
     *pool = (struct pool){
         .role = role,
@@ -179,7 +186,7 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
                   : one_in(rng, 4)         ? LAYOUT_NHD
                                            : LAYOUT_HND,
         .memory_utilization_permille = 1000,
-        .queue_max = one_in(rng, 3) ? between(rng, 1, 2) : 32,
+        .queue_max = tastes->overload || one_in(rng, 3) ? between(rng, 1, 2) : 32,
         .scheduler = {.queue = (enum queue_policy)between(rng, QUEUE_FCFS, QUEUE_EARLIEST_DEADLINE),
                       .token_budget = budget,
                       .chunk_tokens = one_in(rng, 2) ? between(rng, 1, budget) : 0,
@@ -252,6 +259,8 @@ static void draw_requests(struct rng *rng, const struct tastes *tastes, struct d
         struct listed_request *request = &list->item[i];
         if (!tastes->bursts || one_in(rng, 4))
             burst_ns = (int64_t)rng_below(rng, (uint64_t)spread_ns + 1);
+        if (tastes->in_time && one_in(rng, 3))
+            burst_ns = (one_in(rng, 2) ? SUSPECTED_NS : FENCED_NS) + scaled(rng, 20 * NS_PER_MS) - 5 * NS_PER_MS;
         *request = (struct listed_request){
             .at_ns = burst_ns,
             .prompt_tokens = draw_prompt(rng, scenario),
@@ -289,6 +298,8 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
         .attempts_max = between(rng, 1, 4),
         .handoffs_max = between(rng, 1, 8),
     };
+    if (tastes->overload)
+        scenario->messenger.handoffs_max = between(rng, 1, 2);
     if (tastes->short_deadlines)
         scenario->messenger.deadline_ns = NS_PER_MS + scaled(rng, 4 * NS_PER_MS);
 }
@@ -354,6 +365,42 @@ static void draw_kills(struct rng *rng, struct drawn *drawn)
     snprintf(fault->to, sizeof fault->to, "decode-%" PRIu32, between(rng, 0, scenario->pools[1].count - 1));
 }
 
+/* What a prefiller said last arrives when its decoders have missed it, and before it is fenced; what the fabric failed
+ * is known late. */
+static void draw_last_words(struct rng *rng, struct drawn *drawn)
+{
+    static const uint16_t words[] = {TRACE_ACCEPTED, TRACE_QUIESCED, TRACE_NACKED, TRACE_WRITE, TRACE_DRAINED};
+    const struct scenario *scenario = &drawn->scenario;
+    if (scenario->pools[0].role != ROLE_PREFILL)
+        return;
+    char name_of_it[FAULT_NODE_SIZE];
+    snprintf(name_of_it, sizeof name_of_it, "prefill-%" PRIu32, between(rng, 0, scenario->pools[0].count - 1));
+    struct fault *late = add_fault(rng, drawn, FAULT_LATE);
+    memcpy(late->node, name_of_it, sizeof late->node);
+    snprintf(late->to, sizeof late->to, "decode-%" PRIu32, between(rng, 0, scenario->pools[1].count - 1));
+    late->count = 0;
+    late->skip = between(rng, 0, 2);
+    late->delay_ns = SUSPECTED_NS + (int64_t)rng_below(rng, (uint64_t)(FENCED_NS - SUSPECTED_NS));
+    struct fault *death = add_fault(rng, drawn, FAULT_KILL);
+    memcpy(death->node, name_of_it, sizeof death->node);
+    death->record = words[rng_below(rng, LENGTH(words))];
+    death->nth = between(rng, 1, 3);
+    death->at_ns = scaled(rng, NS_PER_MS);
+    if (one_in(rng, 2))
+        memcpy(death->by, name_of_it, sizeof death->by);
+    if (!one_in(rng, 2))
+        return;
+    struct fault *fail = add_fault(rng, drawn, FAULT_FAIL);
+    fail->count = 0;
+    if (one_in(rng, 2)) { /* the last write lands whole, and its failure is told much later */
+        drawn->faults.count--;
+        fail = add_fault(rng, drawn, FAULT_STALL);
+        fail->count = 0;
+        fail->delay_ns = scaled(rng, 5 * NS_PER_MS);
+        add_fault(rng, drawn, FAULT_FAIL)->count = 0;
+    }
+}
+
 /* Some of what passes, now and then all of it. */
 static void draw_share(struct rng *rng, struct fault *fault)
 {
@@ -370,7 +417,8 @@ static void draw_messages(struct rng *rng, struct drawn *drawn)
         if (one_in(rng, 2))
             draw_instance(rng, &drawn->scenario, one_in(rng, 2) ? fault->node : fault->to);
         if (fault->kind == FAULT_LATE)
-            fault->delay_ns = one_in(rng, 10) ? scaled(rng, 8 * NS_PER_S) : scaled(rng, 5 * NS_PER_MS);
+            /* Beyond what it takes to miss and to fence a peer, too. */
+            fault->delay_ns = one_in(rng, 5) ? 2 * NS_PER_S + scaled(rng, 5 * NS_PER_S) : scaled(rng, 5 * NS_PER_MS);
     }
 }
 
@@ -411,6 +459,8 @@ static void draw_faults(struct rng *rng, const struct tastes *tastes, struct dra
     drawn->scenario.faults = &drawn->faults;
     if (tastes->kills)
         draw_kills(rng, drawn);
+    if (tastes->last_words)
+        draw_last_words(rng, drawn);
     if (tastes->messages)
         draw_messages(rng, drawn);
     if (tastes->writes && !tastes->colocated)
@@ -445,6 +495,9 @@ void fuzz_draw(uint64_t seed, struct drawn *drawn)
         .writes = one_in(&rng, 2),
         .network = one_in(&rng, 6),
         .late_writes = one_in(&rng, 4),
+        .overload = one_in(&rng, 6),
+        .last_words = one_in(&rng, 8),
+        .in_time = one_in(&rng, 6),
     };
     memset(scenario, 0, sizeof *scenario);
     snprintf(scenario->name, sizeof scenario->name, "fuzz-%" PRIu64, seed);

@@ -245,6 +245,10 @@ static bool check_scenario(const struct scenario *scenario, char *error, size_t 
             "a closed loop");
         return false;
     }
+    if (scenario->load.arrivals == ARRIVAL_LISTED) {
+        snprintf(error, error_size, "plan searches for the highest rate, and a load that is listed has but one");
+        return false;
+    }
     if (scenario->targets.count == 0 && scenario->targets.attainment_permille == 0) {
         snprintf(error, error_size, "plan needs targets: at least one limit on ttft, tpot, itl or e2e");
         return false;

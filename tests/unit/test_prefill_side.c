@@ -553,6 +553,26 @@ static void test_30_a_replacement_numbers_its_epochs_afresh(void **state)
     assert_lone_empty(&prefiller);
 }
 
+/* A replacement that is lost in its turn before its HELLO is here: what it asked for is nobody's. */
+static void test_30_the_hello_of_one_that_is_lost_already_joins_nothing(void **state)
+{
+    (void)state;
+    begin();
+    lone_peer_lost(&prefiller, DECODER, PEER_SUSPECTED, 2);
+    lone_hello(&prefiller, DECODER, 2);
+    struct message message = prefill_of(8, 1, 32, 0);
+    message.incarnation = 2;
+    lone_forget(&prefiller);
+    deliver(&message, NULL);
+    assert_calls(&prefiller, "");
+    lone_hello(&prefiller, DECODER, 3);
+    message.incarnation = 3;
+    deliver(&message, NULL);
+    assert_calls(&prefiller, "send n2 accepted r8 e1\n"
+                             "launch 1 x1 g0 prefill 1/32+0 chunk r8 0+32\n"
+                             "write t0 n2 r8 e1 0x00100001 units 0+2 gate 1 0-1>100-101\n");
+}
+
 static void test_30_a_replacement_says_hello(void **state)
 {
     (void)state;
@@ -597,6 +617,7 @@ int main(void)
         CASE(test_a_write_that_fails_in_the_drain),
         CASE(test_a_lost_decoder_frees_what_no_write_reads),
         CASE(test_30_a_replacement_numbers_its_epochs_afresh),
+        CASE(test_30_the_hello_of_one_that_is_lost_already_joins_nothing),
         CASE(test_30_a_replacement_says_hello),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@
 
 /* Of the good scenario. It changes when a shipped value or the language does, never by itself: on another machine, with
  * another compiler, tomorrow. */
-#define GOOD_IDENTITY "0dfd461d1526917d35864108a7845183e6282bace07bd3c1eef78aa6d4029ba0"
+#define GOOD_IDENTITY "9cdc870ae702cc2864b1eb48040b038ef49bf572392c3841f28e22b53742805b"
 
 static void test_known(void **state)
 {
@@ -95,6 +95,7 @@ static const struct scenario_override changes[] = {
     {"pools.decode.headroom", "0"},
     {"pools.decode.reserve_output", "true"},
     {"pools.decode.prefix_cache", "false"},
+    {"pools.decode.queue_max", "9"},
     {"pools.decode.repeat_max", "1"},
     {"pools.decode.plan", "{1, 2}"},
     {"pools.decode.shardings.1.tensor", "4"},
@@ -162,6 +163,34 @@ static const struct scenario_override changes[] = {
     {"plan.requests", "1"},
     {"plan.seeds", "6"},
     {"plan.compare_mixed", "false"},
+    {"load", "listed { requests = { { prompt = 1, output = 1 } } }"},
+    {"load", "listed { requests = { { at = ms(1), prompt = 1, output = 1 } } }"},
+    {"load", "listed { block = 64, requests = { { prompt = 1, output = 1 } } }"},
+    {"load", "listed { block = 64, requests = { { prompt = 1, output = 1, family = 2 } } }"},
+    {"load", "listed { block = 64, requests = { { prompt = 1, output = 1, shared_blocks = 2 } } }"},
+    {"load", "listed { requests = { { prompt = 1, output = 1, leaves = s(1) } } }"},
+    {"load", "listed { requests = { { prompt = 1, output = 1, deadline = s(1) } } }"},
+    {"faults", "{}"},
+    {"faults", "{ shuffle = 3 }"},
+    {"faults", "{ kill { node = 'decode-0' } }"},
+    {"faults", "{ kill { node = 'decode-0', lingers = true } }"},
+    {"faults", "{ kill { node = 'decode-0', back = s(1) } }"},
+    {"faults", "{ kill { node = 'decode-0', at = s(1) } }"},
+    {"faults", "{ kill { node = 'decode-0', on = 'armed' } }"},
+    {"faults", "{ kill { node = 'decode-0', on = 'armed', by = 'decode-0' } }"},
+    {"faults", "{ kill { node = 'decode-0', on = 'armed', nth = 2 } }"},
+    {"faults", "{ cut { node = 'decode-0', to = 'prefill-0' } }"},
+    {"faults", "{ nic { node = 'decode-0' } }"},
+    {"faults", "{ nic { node = 'decode-0', rank = 1 } }"},
+    {"faults", "{ late { delay = ms(1) } }"},
+    {"faults", "{ twice {} }"},
+    {"faults", "{ twice { skip = 1 } }"},
+    {"faults", "{ twice { count = 0 } }"},
+    {"faults", "{ slow { pieces = 2 } }"},
+    {"faults", "{ stall { delay = ms(1) } }"},
+    {"faults", "{ fail {} }"},
+    {"faults", "{ ticks {} }"},
+    {"faults", "{ leave { request = 4 } }"},
 };
 
 /* Applies one change, alone or with the first of these companions that it makes sense with, and writes the identity. It
