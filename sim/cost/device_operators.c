@@ -163,6 +163,12 @@ static void add_pass(const struct pass *pass, const char *name, uint32_t count, 
             .kind = OPERATOR_ELEMENTWISE, .driver = pass->tokens, .count = count, .n = bytes, .k = kernels});
 }
 
+/* A residual norm reads the row and the residual and writes both, in bf16. */
+static double norm_bytes(const struct architecture *a)
+{
+    return 8.0 * a->hidden;
+}
+
 /* Launches of `kernels` elementwise kernels, `norms` of which may follow an all-reduce. TensorRT-LLM's attention
  * rotates keys and writes the cache itself, and its all-reduce adds the residual and norms. */
 static double launches(const struct pass *pass, double kernels, double norms)
@@ -170,12 +176,6 @@ static double launches(const struct pass *pass, double kernels, double norms)
     if (pass->model->engine.kernels != ENGINE_TRTLLM)
         return kernels;
     return pass->p.tensor > 1 ? 0.0 : norms;
-}
-
-/* A residual norm reads the row and the residual and writes both, in bf16. */
-static double norm_bytes(const struct architecture *a)
-{
-    return 8.0 * a->hidden;
 }
 
 /* The attention kernels come here. */

@@ -1,11 +1,6 @@
 /* The decoder has no pages for a second request: it waits, holding nothing, and nothing is dropped. */
+#include "support/story.h"
 #include "support/town.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct town town;
 
@@ -63,10 +58,10 @@ static void a_full_pool_makes_a_request_wait(void **state)
     town_free(&town);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_pool_makes_a_request_wait),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_stories(argc, argv, tests);
 }
