@@ -20,7 +20,7 @@ return scenario {
       engine = engine { kernels = "sglang", host = ms(0.5), mixes = false, overlap = percent(100) },
     },
   },
-  -- What was reported is of a full batch: `tandem explain --step BATCH,CONTEXT` shows its step. The load is a light one.
+  -- What was reported is of a full batch: `tandem explain --step BATCH,CONTEXT` shows its step. The load is light.
   load = closed { concurrency = 256, requests = 1024, warmup_requests = 256, prompt = 4600, output = 778 },
   messenger = { handoffs_max = 4096 },
   targets = {},

@@ -17,7 +17,7 @@ return scenario {
       batch_max = 256,
     },
   },
-  -- What was reported is of a full batch: `tandem explain --step BATCH,CONTEXT` shows its step. The load is a light one.
+  -- What was reported is of a full batch: `tandem explain --step BATCH,CONTEXT` shows its step. The load is light.
   load = closed { concurrency = 256, requests = 1024, warmup_requests = 256, prompt = 2000, output = 100 },
   messenger = { handoffs_max = 4096 },
   targets = {},
