@@ -45,7 +45,7 @@ refuse 'kill { }' 'faults.1.node: missing'
 refuse 'kill { node = "front" }' "there is no instance 'front'"
 refuse 'cut { node = "decode-0", to = "decode-0" }' 'a prefiller and a decoder are wanted'
 refuse 'late { pieces = 2 }' 'faults.1.pieces: unknown key'
-refuse 'kill { node = "decode-0", on = "arms" }' "did you mean 'armed'"
+refuse 'kill { node = "decode-0", on = "armd" }' "did you mean 'armed'"
 refuse 'leave { }' 'faults.1.request: missing'
 refuse 'kill { node = "decode-0", nth = 2 }' 'faults.1.on: missing'
 refuse '17' 'kill, cut, nic'
