@@ -76,12 +76,9 @@ static void make_two_groups(void)
     town_prompt(&town, 2, 3, 17, 20);
 }
 
-/* The other attention group has room, and takes it at once. */
-static void the_other_group_has_room(void **state)
+static void two_groups_dispatch(void)
 {
-    (void)state;
-    make_two_groups();
-    town_run(&town);
+    town_until(&town, 8);
     expect_trace(&town, "     0.000 front     arrived r1 17 40\n"
                         "     0.000 front     routed r1 2 1\n"
                         "     1.000 front     arrived r2 17 2\n"
@@ -96,8 +93,17 @@ static void the_other_group_has_room(void **state)
                         "     6.000 decode-2  dispatched r2 1 8\n"
                         "     7.000 decode-2  received r3 0 0\n"
                         "     7.000 decode-2  armed r3 0x00100002 8\n"
-                        "     7.000 decode-2  dispatched r3 1 8\n"
-                        "    10.000 prefill-1 accepted r1 1 0\n"
+                        "     7.000 decode-2  dispatched r3 1 8\n");
+}
+
+/* The other attention group has room, and takes it at once. */
+static void the_other_group_has_room(void **state)
+{
+    (void)state;
+    make_two_groups();
+    two_groups_dispatch();
+    town_run(&town);
+    expect_trace(&town, "    10.000 prefill-1 accepted r1 1 0\n"
                         "    10.000 prefill-1 prefill_started r1 1 0\n"
                         "    10.000 prefill-1 batch group 0 decode 0 prefill 16\n"
                         "    10.000 prefill-1 chunk r1 0+16\n"

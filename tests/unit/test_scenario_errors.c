@@ -96,7 +96,8 @@ static void test_shapes(void **state)
 {
     (void)state;
     static const struct bad bad[] = {
-        {"poisson {", "{", "plan.lua:18: load: poisson, evenly, burst, closed, sessions, trace or listed { ... } is wanted"},
+        {"poisson {", "{",
+         "plan.lua:18: load: poisson, evenly, burst, closed, sessions, trace or listed { ... } is wanted"},
         {"poisson {", "poison {",
          "plan.lua:18: 'poison' is not part of the scenario language; did you mean 'poisson'?"},
         {"prefill = pool {", "prefill = {", "plan.lua:6: pools.prefill: pool { ... } is wanted, not a table"},
