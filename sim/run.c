@@ -431,7 +431,10 @@ static void drain(struct run *run)
 {
     for (uint32_t i = 0; i < run->deployment->node_count; i++)
         sim_deliver(run->sim, i, &(struct event){.kind = EVENT_STOP});
-    sim_advance(run->sim, time_add(sim_now_ns(run->sim), DRAIN_MAX_NS));
+    /* A request whose answer was lost on its way ends once more, for its client, and stops the simulation again. */
+    int64_t until_ns = time_add(sim_now_ns(run->sim), DRAIN_MAX_NS);
+    while (sim_advance(run->sim, until_ns) == SIM_STOPPED && checkers_failure(run->checkers) == NULL) {
+    }
     checkers_drained(run->checkers);
     if (run->oracle != NULL)
         oracle_drained(run->oracle);
