@@ -64,7 +64,7 @@ static void the_youngest_recomputes(void **state)
     town_free(&town);
 }
 
-static void make_two_groups(void)
+static void run_two_groups(void)
 {
     struct town_config config = town_config_of(1, 1, 0);
     config.nodes[2].geometry.parallelism.data = 2;
@@ -74,14 +74,14 @@ static void make_two_groups(void)
     town_prompt(&town, 0, 1, 17, 40);
     town_prompt(&town, 1, 2, 17, 2);
     town_prompt(&town, 2, 3, 17, 20);
+    town_run(&town);
 }
 
 /* The other attention group has room, and takes it at once. */
 static void the_other_group_has_room(void **state)
 {
     (void)state;
-    make_two_groups();
-    town_run(&town);
+    run_two_groups();
     expect_trace(&town, "     0.000 front     arrived r1 17 40\n"
                         "     0.000 front     routed r1 2 1\n"
                         "     1.000 front     arrived r2 17 2\n"
