@@ -20,10 +20,11 @@ return scenario {
       engine = engine { kernels = "sglang", host = ms(0.5), mixes = false, overlap = percent(100) },
     },
   },
-  load = closed { concurrency = 12672, requests = 25344, warmup_requests = 12672, prompt = 4600, output = 778 },
+  -- What was reported is of a full batch: `tandem explain --step BATCH,CONTEXT` shows its step. The load is light.
+  load = closed { concurrency = 256, requests = 1024, warmup_requests = 256, prompt = 4600, output = 778 },
   messenger = { handoffs_max = 4096 },
   targets = {},
   expect = function(r)
-    check(r.completed == 25344, "every request is served")
+    check(r.completed == 1024, "every request is served")
   end,
 }

@@ -222,7 +222,8 @@ static void print_cases(FILE *file, const struct validation *v)
 }
 
 /* A CSV file with a line, or more, for each validation. `path` NULL: none is wanted. */
-static bool write_lines(const char *path, const char *head, void (*print)(FILE *file, const struct validation *validation),
+static bool write_lines(const char *path, const char *head,
+                        void (*print)(FILE *file, const struct validation *validation),
                         const struct validation_set *set, struct user_error *error)
 {
     if (path == NULL)

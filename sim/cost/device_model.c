@@ -26,24 +26,12 @@ const char *device_gpu_names(void)
 
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
-/* Measurements are noisy, and a longer step must not get shorter for that. The largest time so far does not decrease,
- * nor does the least time still to come; half of each stays in the middle of the noise. */
-static void curve_smooth(struct token_curve *curve)
-{
-    int64_t least[TOKEN_CURVE_KNOTS];
-    int64_t most = 0;
-    least[TOKEN_CURVE_KNOTS - 1] = curve->ns[TOKEN_CURVE_KNOTS - 1];
-    for (uint32_t i = TOKEN_CURVE_KNOTS - 1; i-- > 0;)
-        least[i] = min_i64(curve->ns[i], least[i + 1]);
-    for (uint32_t i = 0; i < TOKEN_CURVE_KNOTS; i++) {
-        most = max_i64(most, curve->ns[i]);
-        curve->ns[i] = (most + least[i]) / 2;
-    }
-}
-
+/* Much makes a measurement longer than the kernel, nothing makes it shorter: where a larger count was measured to take
+ * less, the smaller one was disturbed, and takes the least that any larger one does. So no curve ever falls. */
 static void curves_make(struct device_model *model)
 {
-    for (uint32_t knot = 1; knot < TOKEN_CURVE_KNOTS; knot++) {
+    double least[OPERATORS_MAX];
+    for (uint32_t knot = TOKEN_CURVE_KNOTS - 1; knot > 0; knot--) {
         double tokens = (double)knot_value(knot, TOKEN_CURVE_BITS) / model->stages;
         double sum[DRIVERS] = {0};
         double share[DRIVERS][SHARES] = {{0}};
@@ -51,10 +39,13 @@ static void curves_make(struct device_model *model)
         for (uint32_t i = 0; i < model->operator_count; i++) {
             const struct device_operator *o = &model->operators[i];
             struct operator_time time = operator_evaluate(model, o, tokens);
-            double ns = time.ns * o->count;
+            if (knot == TOKEN_CURVE_KNOTS - 1 || time.ns < least[i])
+                least[i] = time.ns;
+            double ns = least[i] * o->count;
+            double launch = time.launch_ns < least[i] ? time.launch_ns * o->count : ns;
             sum[o->driver] += ns;
-            share[o->driver][time.bound] += ns - time.launch_ns * o->count;
-            share[o->driver][BOUND_OVERHEAD] += time.launch_ns * o->count;
+            share[o->driver][time.bound] += ns - launch;
+            share[o->driver][BOUND_OVERHEAD] += launch;
             if (o->before_transfer && o->driver == DRIVER_TOKENS)
                 before += ns;
         }
@@ -65,9 +56,6 @@ static void curves_make(struct device_model *model)
         }
         model->before.ns[knot] = round_ns(before);
     }
-    for (uint32_t d = 0; d < DRIVERS; d++)
-        curve_smooth(&model->curves[d]);
-    curve_smooth(&model->before);
 }
 
 static uint64_t line_context(uint32_t column)

@@ -169,6 +169,15 @@ static double norm_bytes(const struct architecture *a)
     return 8.0 * a->hidden;
 }
 
+/* Launches of `kernels` elementwise kernels, `norms` of which may follow an all-reduce. TensorRT-LLM's attention
+ * rotates keys and writes the cache itself, and its all-reduce adds the residual and norms. */
+static double launches(const struct pass *pass, double kernels, double norms)
+{
+    if (pass->model->engine.kernels != ENGINE_TRTLLM)
+        return kernels;
+    return pass->p.tensor > 1 ? 0.0 : norms;
+}
+
 /* The attention kernels come here. */
 static void attention_here(const struct pass *pass)
 {
@@ -184,7 +193,8 @@ static void add_attention_gqa(const struct pass *pass)
     double heads = pass->part->full.heads * a->head_dim;
     double kv = pass->part->full.kv_heads * a->head_dim;
     add_gemm(pass, "qkv projection", pass->tokens, count, heads + 2.0 * kv, a->hidden, a->weight_format);
-    add_pass(pass, "norm, rope, cache write", count, norm_bytes(a) + 4.0 * (heads + 2.0 * kv), 2.0);
+    add_pass(pass, "norm, rope, cache write", count, norm_bytes(a) + 4.0 * (heads + 2.0 * kv),
+             launches(pass, 2.0, 1.0));
     attention_here(pass);
     add_gemm(pass, "attention output projection", pass->tokens, count, a->hidden, heads, a->weight_format);
 }
@@ -343,7 +353,7 @@ static void add_layers(const struct pass *pass)
     add_all_reduce(pass, "all-reduce after attention");
     if (!pass->again)
         mark_before_transfer(model, first);
-    add_pass(pass, "norm", pass->layers, norm_bytes(a), 1.0);
+    add_pass(pass, "norm", pass->layers, norm_bytes(a), launches(pass, 1.0, 1.0));
     if (pass->dense > 0)
         add_mlp(pass, "gate and up", "down", pass->dense, ceil_div_u32(a->intermediate, pass->p.tensor));
     if (pass->layers > pass->dense)

@@ -28,6 +28,7 @@ struct wish_key {
     const char *texts[TEXTS_MAX];
     double number;
     bool exact;
+    bool any_order; /* the texts are as good as each other, but where nothing else decides */
 };
 
 struct wish {
@@ -83,7 +84,7 @@ static double key_distance(const struct kernel_table *table, uint32_t series, ui
     }
     for (uint32_t i = 0; i < TEXTS_MAX && key->texts[i] != NULL; i++)
         if (strcmp(key->texts[i], table->texts[column][value]) == 0)
-            return (double)i;
+            return key->any_order ? (double)i / 16.0 : (double)i;
     return -1.0;
 }
 
@@ -221,6 +222,29 @@ static void sheet_scale(const struct kernel_chooser *chooser, struct kernel_shee
 
 /* ---- Operators -------------------------------------------------------------------------------------------------- */
 
+/* Engines share their libraries of matrix products. Where another engine's table has the same product so much faster
+ * for a few tokens, what is slow is not the kernel: its launch was measured, or the way to it. */
+#define GEMM_SLOWER_MAX 1.5
+#define GEMM_FEW_TOKENS 8.0
+
+static void choose_faster_gemm(struct kernel_chooser *chooser, const struct wish *wish, struct kernel_sheet *sheet)
+{
+    enum estimate estimate;
+    double least = kernel_sheet_ns(sheet, wish->inner, GEMM_FEW_TOKENS, &estimate) / GEMM_SLOWER_MAX;
+    for (uint32_t i = 1; i < ENGINES_MAX && wish->engines[i] != NULL && !chooser->error.set; i++) {
+        struct kernel_sheet other;
+        if (!choose_engine(chooser, wish->engines[i], wish, &other))
+            continue;
+        double ns = kernel_sheet_ns(&other, wish->inner, GEMM_FEW_TOKENS, &estimate);
+        struct kernel_sheet *slower = ns < least ? sheet : &other;
+        kernel_sheet_free(slower);
+        if (slower == sheet) {
+            least = ns;
+            *sheet = other;
+        }
+    }
+}
+
 bool kernel_choose_gemm(struct kernel_chooser *chooser, double n, double k, enum number_format format,
                         struct kernel_sheet *sheet)
 {
@@ -232,8 +256,9 @@ bool kernel_choose_gemm(struct kernel_chooser *chooser, double n, double k, enum
     if (names[format] != NULL) {
         wish.keys[0] = (struct wish_key){.column = "gemm_dtype", .texts = {names[format]}};
         if (choose(chooser, &wish, sheet)) {
+            choose_faster_gemm(chooser, &wish, sheet);
             sheet_scale(chooser, sheet);
-            return true;
+            return !chooser->error.set;
         }
         if (chooser->error.set)
             return false;
@@ -379,6 +404,7 @@ bool kernel_choose_experts(struct kernel_chooser *chooser, const struct moe_shap
         .kind = KERNEL_MOE,
         .outer = tensor,
         .inner = shape->expert_ranks,
+        .second_source = "cutlass", /* TensorRT-LLM's fp4 on Blackwell: its own generated kernels before CUTLASS's */
         .keys =
             {
                 {.column = "distribution", .texts = {"power_law_1.2", "power_law_1.01", "balanced"}},
@@ -397,9 +423,26 @@ bool kernel_choose_experts(struct kernel_chooser *chooser, const struct moe_shap
     else if (shape->format == FORMAT_FP4 || shape->format == FORMAT_INT4)
         neutral = order_vllm;
     wish_engines(&wish, chooser->engine, neutral);
-    /* TensorRT-LLM's fp4 experts on Blackwell: its own generated kernels before CUTLASS's. */
-    wish.second_source = "cutlass";
-    if (!choose(chooser, &wish, sheet))
+    bool blackwell = chooser->measured.fp4_flops > 0.0;
+    if (blackwell && chooser->engine == ENGINE_TRTLLM && shape->format == FORMAT_FP8_BLOCK && shape->groups <= 1.0) {
+        /* Its own table is DeepGEMM's, which it takes where attention is data-parallel. Else it runs the generated
+         * kernels, which vLLM runs too. */
+        wish.engines[0] = "vllm";
+        wish.engines[1] = "trtllm";
+    }
+    bool found = false;
+    if (shape->format == FORMAT_FP4) {
+        /* A format of four bits stands for three, of which a model's shape says the one. On Blackwell engines multiply
+         * mxfp4 weights with activations in eight bits. */
+        wish.keys[5].any_order = true;
+        struct wish whole = wish;
+        for (uint32_t k = 1; k < 5; k++)
+            whole.keys[k].exact = true;
+        memset(whole.keys[5].texts, 0, sizeof whole.keys[5].texts);
+        whole.keys[5].texts[0] = "w4a8_mxfp4_mxfp8";
+        found = blackwell && choose(chooser, &whole, sheet);
+    }
+    if (!found && (chooser->error.set || !choose(chooser, &wish, sheet)))
         return false;
     sheet_scale(chooser, sheet);
     struct kernel_ideal *ideal = &sheet->ideal;

@@ -560,6 +560,12 @@ static void judge_contenders(struct doubt *doubt, struct crossing_job jobs[STEP_
     for (uint32_t c = 1; c < doubt->count; c++) {
         const struct plan_candidate *item = item_of(doubt, c);
         bool wins = false;
+        /* Colocated serving that is better where the model is right is said to be; no measurement is asked for. */
+        if (item->candidate.mixed && lead_at(doubt, item, END_NONE) > 1000 + LEAD_PERMILLE) {
+            verdict->colocated_may_win = true;
+            verdict->certain = false;
+            continue;
+        }
         for (uint32_t end = 0; end < PLAN_ENDS; end++) {
             uint64_t lead = lead_at(doubt, item, end);
             enum step_kind kind = kind_of(end);
@@ -662,6 +668,15 @@ static void explain_measure(const struct plan_measure *measure, char *text, size
              (double)measure->decides_ns / 1e6, measure->below, measure->above);
 }
 
+static bool colocated_is_better(const struct plan_result *result)
+{
+    if (result->colocated == NO_CANDIDATE)
+        return false;
+    const struct plan_candidate *mixed = &result->items[result->colocated];
+    const struct plan_candidate *best = &result->items[result->best];
+    return plan_better(mixed->rate_micro_per_s, &mixed->candidate, best->rate_micro_per_s, &best->candidate);
+}
+
 void plan_explain_doubt(const struct plan *plan, char *why, size_t size)
 {
     const struct plan_result *result = plan->result;
@@ -689,12 +704,12 @@ void plan_explain_doubt(const struct plan *plan, char *why, size_t size)
                  result->items[doubt->ties[t]].candidate.label, t + 1 == doubt->tie_count ? "." : "");
     }
     length = strlen(why);
-    if (doubt->colocated_may_win)
+    if (doubt->colocated_may_win && !colocated_is_better(result))
         snprintf(why + length, size - length, " Within that error colocated serving may be better too.");
     for (uint32_t m = 0; m < doubt->measure_count; m++)
         explain_measure(&doubt->measures[m], why, size);
     length = strlen(why);
-    if (doubt->measure_count == 0)
+    if (doubt->measure_count == 0 && doubt->tie_count > 0)
         snprintf(why + length, size - length,
                  " No time of a step decides between them: they serve as much as each other.");
 }

@@ -45,7 +45,9 @@ struct serving_row {
     enum engine_kind engine;
     bool private_series;
     bool disaggregated;
-    bool draft; /* the model ships a draft head */
+    bool draft;           /* the model ships a draft head */
+    bool speculative;     /* the engine's version was only started with it */
+    uint32_t ranks_named; /* tensor x data, as the row's label says */
     uint32_t prompt;
     uint32_t output;
     uint32_t concurrency;

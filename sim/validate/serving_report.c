@@ -190,16 +190,16 @@ static bool predict(struct results_of_rows *all, const struct serving_constants 
 static void add_plain(struct validation_set *set, const struct results_of_rows *all)
 {
     const struct view views[] = {
-        {"tpot-colocated", "TPOT, colocated, no fitted constant", QUANTITY_TPOT_OF, colocated, all->neutral, NULL, 0,
-         7 * PERCENT, 20 * PERCENT},
-        {"ttft-colocated", "TTFT, colocated, no fitted constant", QUANTITY_TTFT_OF, colocated, all->neutral, NULL, 0, 0,
-         0},
-        {"tpot-private", "TPOT, colocated, private series in lock step, no fitted constant", QUANTITY_TPOT_OF,
+        {"tpot-colocated", "TPOT, colocated, no constant of a deployment", QUANTITY_TPOT_OF, colocated, all->neutral,
+         NULL, 0, 7 * PERCENT, 20 * PERCENT},
+        {"ttft-colocated", "TTFT, colocated, no constant of a deployment", QUANTITY_TTFT_OF, colocated, all->neutral,
+         NULL, 0, 0, 0},
+        {"tpot-private", "TPOT, colocated, private series in lock step, no constant of a deployment", QUANTITY_TPOT_OF,
          colocated_private, all->neutral, NULL, 0, 0, 0},
-        {"tpot-disaggregated", "TPOT, disaggregated with known worker counts, no fitted constant", QUANTITY_TPOT_OF,
-         apart, all->neutral, NULL, 0, 0, 0},
-        {"ttft-disaggregated", "TTFT, disaggregated with known worker counts, no fitted constant", QUANTITY_TTFT_OF,
-         apart, all->neutral, NULL, 0, 0, 0},
+        {"tpot-disaggregated", "TPOT, disaggregated with known worker counts, no constant of a deployment",
+         QUANTITY_TPOT_OF, apart, all->neutral, NULL, 0, 0, 0},
+        {"ttft-disaggregated", "TTFT, disaggregated with known worker counts, no constant of a deployment",
+         QUANTITY_TTFT_OF, apart, all->neutral, NULL, 0, 0, 0},
     };
     for (size_t i = 0; i < sizeof views / sizeof *views; i++)
         add_view(set, all, &views[i]);

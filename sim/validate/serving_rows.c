@@ -115,6 +115,7 @@ static void read_row(const struct csv_table *table, uint32_t i, struct serving_r
         row->decode = side_of(table, i, "decode");
         return;
     }
+    row->ranks_named = (uint32_t)(number[4] * number[6]);
     struct parallelism p = one_node(parallelism_of(number[4], number[5], number[6], number[7]));
     /* Rows of TensorRT-LLM of that month that name one expert rank behave as if experts were spread. */
     if (is_r1(row->model) && row->engine == ENGINE_TRTLLM && row->date / 100 == 202511 && p.expert == 1)
@@ -129,7 +130,11 @@ static enum number_format format_of(const char *name)
     static const struct {
         const char *name;
         enum number_format format;
-    } formats[] = {{"bf16", FORMAT_BF16}, {"fp8", FORMAT_FP8}, {"fp8_block", FORMAT_FP8_BLOCK}, {"fp4", FORMAT_FP4}};
+    } formats[] = {{"bf16", FORMAT_BF16},
+                   {"fp8", FORMAT_FP8},
+                   {"fp8_block", FORMAT_FP8_BLOCK},
+                   {"fp4", FORMAT_FP4},
+                   {"int4", FORMAT_INT4}};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
         if (strcmp(formats[i].name, name) == 0)
             return formats[i].format;
@@ -185,6 +190,7 @@ static void set_settings(const struct csv_table *table, const char *module, stru
         row->receive_steps = (uint32_t)csv_integer(table, i, csv_column(table, "receive"), 0);
         row->receive_steps /= row->concurrency < 16 ? 3 : 1;
         row->gather_steps = (uint32_t)csv_integer(table, i, csv_column(table, "gather"), 0);
+        row->speculative = csv_integer(table, i, csv_column(table, "draft"), 0) != 0;
         return;
     }
     row->batch_max = 512;

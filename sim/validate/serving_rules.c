@@ -14,11 +14,11 @@ static const struct {
     [SERVING_MODEL] = {"A", "architecture or format that is not modelled"},
     [SERVING_SYSTEM] = {"S", "no machine file or measured kernels of the GPU"},
     [SERVING_WORKERS] = {"W", "concurrency or number of workers not given"},
-    [SERVING_COPY] = {"D", "the same system, engine, TTFT and TPOT as another row"},
+    [SERVING_COPY] = {"D", "the same system, engine and, within 5 us, TTFT and TPOT as another row"},
     [SERVING_MEMORY] = {"F", "weights do not fit as the row says it was sharded"},
     [SERVING_QUEUE] = {"Q", "TPOT x (output - 1) / end to end < 0.6 with prompt / output <= 8: hidden limits, full KV"},
     [SERVING_PREFIX] = {"P", "concurrency / end to end x one prefill > 1: prefixes were cached"},
-    [SERVING_DRAFT] = {"M", "draft head, and 1k/8k faster than 1k/1k: speculative decoding"},
+    [SERVING_DRAFT] = {"M", "draft head, and 1k/8k faster than 1k/1k, or started with it: speculative decoding"},
     [SERVING_EAGER] = {"E", "TPOT flat in the batch and over twice another engine's: eager mode"},
     [SERVING_WARMUP] = {"T", "over 1.6 x the least TTFT among rows equal but for the output: warm-up"},
 };
@@ -58,19 +58,22 @@ static double end_to_end(const struct serving_row *row)
 
 /* ---- D ---------------------------------------------------------------------------------------------------------- */
 
-static uint32_t ranks_of(const struct serving_row *row)
+/* Some origins round times to 10 us. */
+#define COPY_NS INT64_C(5000)
+
+static bool same_time(int64_t a_ns, int64_t b_ns)
 {
-    return (uint32_t)row->mixed.parallelism.tensor * row->mixed.parallelism.data;
+    return a_ns - b_ns <= COPY_NS && b_ns - a_ns <= COPY_NS;
 }
 
-/* The copy that knows the workers, else that with the fewest ranks, else the first. */
+/* The copy that knows the workers, else that whose label names the fewest ranks, else the first. */
 static bool better_copy(const struct serving_row *a, const struct serving_row *b)
 {
     bool a_knows = a->rule == SERVING_KEPT;
     bool b_knows = b->rule == SERVING_KEPT;
     if (a_knows != b_knows)
         return a_knows;
-    return ranks_of(a) < ranks_of(b);
+    return a->ranks_named < b->ranks_named;
 }
 
 static void rule_copies(struct serving *serving)
@@ -79,7 +82,7 @@ static void rule_copies(struct serving *serving)
         struct serving_row *a = &serving->rows[i];
         for (uint32_t j = i + 1; j < serving->row_count && a->rule != SERVING_COPY; j++) {
             struct serving_row *b = &serving->rows[j];
-            if (a->ttft_ns != b->ttft_ns || a->tpot_ns != b->tpot_ns || b->rule == SERVING_COPY ||
+            if (!same_time(a->ttft_ns, b->ttft_ns) || !same_time(a->tpot_ns, b->tpot_ns) || b->rule == SERVING_COPY ||
                 strcmp(a->system, b->system) != 0 || strcmp(a->engine_name, b->engine_name) != 0)
                 continue;
             if (better_copy(b, a))
@@ -267,7 +270,7 @@ void serving_choose(struct serving *serving)
         const struct serving_row *row = &serving->rows[i];
         if (row->rule != SERVING_KEPT)
             continue;
-        if (row->draft && long_to_short(serving, row) < 0.91)
+        if (row->draft && (row->speculative || long_to_short(serving, row) < 0.91))
             marks[i] = SERVING_DRAFT;
         else if (eager(serving, row))
             marks[i] = SERVING_EAGER;

@@ -7,6 +7,8 @@
 
 #include "node.h"
 #include "sim/sim.h"
+#include "support/edges.h"
+#include "support/mishap.h"
 #include "support/probe.h"
 
 #include <stdbool.h>
@@ -24,6 +26,7 @@ struct town_config {
     struct probe_cost cost;                   /* of every device */
     int64_t message_ns;
     int64_t watcher_ns;
+    uint32_t writes_in_flight; /* most tickets of a node; 0: 64 */
     struct sim_detection detection;
     uint64_t shuffle_seed;
     const char *label; /* what a failure calls this; NULL: nothing */
@@ -32,6 +35,20 @@ struct town_config {
 
 struct oracle;
 struct shadow;
+struct town;
+
+/* A node where the simulation sees it. */
+struct town_seat {
+    struct town *town;
+    uint32_t node;
+};
+
+/* Who takes part. */
+struct town_cast {
+    uint32_t node_count;
+    uint32_t request_count;
+    uint32_t requests[TOWN_REQUESTS_MAX];
+};
 
 struct town {
     struct town_config config;
@@ -42,6 +59,15 @@ struct town {
     struct shadow *shadow;
     struct node *nodes[TOWN_NODES_MAX];
     void *memory[TOWN_NODES_MAX];
+    const struct runtime_ops *ops; /* the simulator's own */
+    struct runtime_ops own_ops;    /* what the nodes have: a mishap may change what they ask for */
+    struct town_seat seats[TOWN_NODES_MAX];
+    struct town_cast cast;
+    struct edge_view views[TOWN_NODES_MAX];
+    struct edge_counts edges;
+    bool meets;   /* a mishap, which is part of the story or of a loop over it */
+    bool unlucky; /* one thing goes wrong, and what happens is not as told */
+    struct mishaps mishaps;
     void *retired[16]; /* memory of nodes that were replaced */
     uint32_t retired_count;
     char label[64];                   /* of the configuration, in failures */
@@ -61,6 +87,16 @@ struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mi
 void town_make(struct town *town, const struct town_config *config);
 void town_free(struct town *town);
 
+/* Towns made from here on meet this fault (NULL: none; MISHAP_NONE: none, but what is told is not compared). Whether
+ * the last one that was freed met it, who took part in it, and which edges it took. */
+void town_mishap(const struct mishap *mishap);
+bool town_mishap_struck(void);
+struct town_cast town_cast(void);
+struct edge_counts town_edges(void);
+
+/* This town, which is a story's, meets a mishap that is told of. A mishap of town_mishap() takes its place. */
+void town_meets(struct town *town, const struct mishap *mishap);
+
 /* What is to happen, in any order, before town_run(). Times in microseconds. */
 void town_arrives(struct town *town, int64_t at_us,
                   const struct request_spec *request); /* copied, but not its blocks */
@@ -72,7 +108,8 @@ void town_returns(struct town *town, int64_t at_us, uint32_t node);
 /* Until this time, everything that happens at it included. */
 void town_until(struct town *town, int64_t at_us);
 
-/* Until nothing is pending; fails the test where an invariant does not hold or somebody holds something at the end. */
+/* Until nothing is pending; fails the test where an invariant does not hold, somebody holds something at the end, or a
+ * request has no end. */
 void town_run(struct town *town);
 
 /* Fails the test unless the records since the last time are exactly these lines:

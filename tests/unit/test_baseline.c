@@ -36,7 +36,7 @@ static void draw_log(struct trace_log *log, uint64_t seed, uint32_t count, bool 
             .a = wild ? rng_next(&rng) : rng_below(&rng, 100),
             .b = wild ? rng_next(&rng) : rng_below(&rng, 100),
         };
-        at_ns += wild ? (int64_t)(rng_next(&rng) >> 2) - (INT64_C(1) << 61) : (int64_t)rng_below(&rng, 1000000);
+        at_ns = wild ? (int64_t)(rng_next(&rng) >> 2) - (INT64_C(1) << 61) : at_ns + (int64_t)rng_below(&rng, 1000000);
         trace_log_add(log, at_ns, &record);
     }
 }
