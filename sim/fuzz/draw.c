@@ -33,6 +33,7 @@ struct tastes {
     bool overload;
     bool last_words; /* messages and completions of the dead, when they have been missed and are not fenced yet */
     bool in_time;    /* requests that come when a loss is noticed */
+    bool late_nacks;
 };
 
 static uint32_t between(struct rng *rng, uint32_t low, uint32_t high)
@@ -431,8 +432,16 @@ static void draw_writes(struct rng *rng, const struct tastes *tastes, struct dra
         draw_share(rng, fault);
         if (one_in(rng, 3))
             draw_instance(rng, &drawn->scenario, one_in(rng, 2) ? fault->node : fault->to);
-        if (fault->kind == FAULT_FAIL)
+        if (fault->kind == FAULT_FAIL) {
+            /* Half of them are told late: the request may have all its bytes, be decoding and be preempted by then. */
+            if (one_in(rng, 2)) {
+                struct fault *stall = &drawn->faults.item[drawn->faults.count++];
+                *stall = *fault;
+                stall->kind = FAULT_STALL;
+                stall->delay_ns = scaled(rng, 20 * NS_PER_MS);
+            }
             continue;
+        }
         fault->delay_ns = tastes->late_writes ? scaled(rng, 30 * NS_PER_S) : scaled(rng, 5 * NS_PER_MS);
         if (fault->kind == FAULT_SLOW && one_in(rng, 2)) {
             fault->pieces = between(rng, 2, 7);
@@ -476,6 +485,40 @@ static void draw_faults(struct rng *rng, const struct tastes *tastes, struct dra
     }
 }
 
+/* Transfers of so few writes that all have landed when the fabric gives up, which is told much later, in pools so short
+ * that sequences are preempted: a refusal then meets a request that waits for pages once more. */
+static void draw_late_nacks(struct rng *rng, struct drawn *drawn)
+{
+    struct scenario *scenario = &drawn->scenario;
+    struct pool *decode = &scenario->pools[1];
+    scenario->model.layers = scenario->model.full_layers = 1;
+    decode->scheduler.headroom_tokens = decode->scheduler.reserve_output = 0;
+    decode->scheduler.batch_max = 6;
+    decode->scheduler.token_budget = max_u32(decode->scheduler.token_budget, 6);
+    scenario->messenger.handoffs_max = 6;
+    drawn->pages[1] = max_u32(3, 60 / decode->page_tokens);
+    for (uint32_t p = 0; p < scenario->pool_count; p++) {
+        scenario->pools[p].shardings[0] = (struct parallelism){.tensor = 1, .data = 1, .expert = 1, .pipeline = 1};
+        fuzz_fit(drawn, p);
+    }
+    scenario->load.prompt.high = scenario->load.output.high = 1;
+    for (uint32_t i = 0; i < drawn->requests.count; i++) {
+        struct listed_request *request = &drawn->requests.item[i];
+        request->prompt_tokens = between(rng, 2, 4);
+        request->output_tokens = between(rng, 15, 35);
+        scenario->load.prompt.high = max_u32(scenario->load.prompt.high, request->prompt_tokens);
+        scenario->load.output.high = max_u32(scenario->load.output.high, request->output_tokens);
+    }
+    drawn->faults.count = 0;
+    add_fault(rng, drawn, FAULT_FAIL)->count = 0;
+    struct fault *torn = add_fault(rng, drawn, FAULT_SLOW);
+    torn->count = 0;
+    torn->pieces = 16;
+    struct fault *stall = add_fault(rng, drawn, FAULT_STALL);
+    stall->count = 0;
+    stall->delay_ns = scaled(rng, 4 * NS_PER_MS);
+}
+
 /* ---- All together ------------------------------------------------------------------------------------------------ */
 
 void fuzz_draw(uint64_t seed, struct drawn *drawn)
@@ -498,6 +541,7 @@ void fuzz_draw(uint64_t seed, struct drawn *drawn)
         .overload = one_in(&rng, 6),
         .last_words = one_in(&rng, 8),
         .in_time = one_in(&rng, 6),
+        .late_nacks = one_in(&rng, 24),
     };
     memset(scenario, 0, sizeof *scenario);
     snprintf(scenario->name, sizeof scenario->name, "fuzz-%" PRIu64, seed);
@@ -513,6 +557,8 @@ void fuzz_draw(uint64_t seed, struct drawn *drawn)
     draw_requests(&rng, &tastes, drawn);
     draw_policies(&rng, &tastes, scenario);
     draw_faults(&rng, &tastes, drawn);
+    if (tastes.late_nacks && !tastes.colocated)
+        draw_late_nacks(&rng, drawn);
 }
 
 void fuzz_fit(struct drawn *drawn, uint32_t pool)
