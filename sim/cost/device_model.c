@@ -401,6 +401,7 @@ struct device_model *device_model_make(const struct architecture *architecture, 
     }
     device_init(&model->device, hardware);
     model->engine = engine != NULL && engine->kernels != 0 ? *engine : engine_neutral();
+    model->engine.prefill_permille = engine_prefill_permille(&model->engine, architecture->experts);
     shapes_make(model, architecture, parallelism);
     add_operators(model, architecture, parallelism);
     struct user_error damaged = {.set = false};
