@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "host/interrupt.h"
 #include "host/output.h"
+#include "host/run_command.h"
 #include "real/calibrate/calibrate.h"
 #include "real/fabric/fabric.h"
 #include "real/process/executor.h"
@@ -25,6 +26,8 @@ static const struct option calibrate_options[] = {
     {"name", "NAME", "of the machine (default: the base's, calibrated)", OPTION_TEXT},
     {"repeat", "N", "rounds over the steps, the median counts (default 15)", OPTION_INTEGER},
     {"device", "host|cuda", "what computes the steps (default host)", OPTION_CHOICE},
+    {"set", "PATH=VALUE", "a value of the scenarios", OPTION_LIST},
+    {"in-run", NULL, "run each scenario for real, other arrivals, and correct steps and messages by that", OPTION_FLAG},
     {"provider", "NAME", "of the fabric (default: the best that works)", OPTION_TEXT},
     {"bind", "ADDRESS", "of control and fabric (default " BIND_DEFAULT ")", OPTION_TEXT},
     {"window", "N", "writes in flight (default 64)", OPTION_INTEGER},
@@ -53,6 +56,7 @@ static bool read_arguments(const struct arguments *arguments, struct calibration
         .provider = argument_text(arguments, "provider"),
         .rounds = (uint32_t)min_i64(repeat, STEP_ROUNDS_MAX),
         .window = (uint32_t)min_i64(window, WINDOW_MOST),
+        .in_run = argument_flag(arguments, "in-run"),
         .scenarios = scenarios,
         .scenario_count = operand_count(arguments),
     };
@@ -63,6 +67,8 @@ static bool read_arguments(const struct arguments *arguments, struct calibration
                        STEP_ROUNDS_MAX);
     if (window < 1 || window > WINDOW_MOST)
         user_error_set(error, NULL, 0, NULL, "--window: %lld is not between 1 and %d", (long long)window, WINDOW_MOST);
+    if (what->in_run && what->scenario_count == 0)
+        user_error_set(error, NULL, 0, NULL, "--in-run: names no scenario to run");
     if (executor_device(what->device, why, sizeof why) == NULL)
         user_error_set(error, NULL, 0, NULL, "--device: %s", why);
     return !error->set;
@@ -82,6 +88,7 @@ static struct table *machine_table(const struct hardware *hardware)
     table_column(table, "watcher_us", "watcher us");
     table_column(table, "poll_us", "poll us");
     table_column(table, "message_us", "message us");
+    table_column(table, "arm_us", "arm us");
     table_row(table);
     table_text(table, hardware->nic.name);
     table_fixed(table, fixed_round(hardware->nic.base_ns, 3, 1), 1);
@@ -92,6 +99,7 @@ static struct table *machine_table(const struct hardware *hardware)
     table_fixed(table, fixed_round(hardware->watcher_ns, 3, 1), 1);
     table_fixed(table, fixed_round(hardware->poll_ns, 3, 1), 1);
     table_fixed(table, fixed_round(hardware->message_ns, 3, 1), 1);
+    table_fixed(table, fixed_round(hardware->arm_ns, 3, 1), 1);
     return table;
 }
 
@@ -195,9 +203,14 @@ static int calibrate_run(const struct command_context *command, const struct arg
     const char *path = text_or(arguments, "out", OUT_DEFAULT);
     const char *scenarios[STEP_TABLES_MAX];
     struct calibration what;
-    if (!read_arguments(arguments, &what, scenarios, error) ||
-        !profile_may_write(path, argument_flag(arguments, "force"), error))
+    struct scenario_sets sets = {.count = 0};
+    if (!scenario_sets_read(arguments, &sets, error) || !read_arguments(arguments, &what, scenarios, error) ||
+        !profile_may_write(path, argument_flag(arguments, "force"), error)) {
+        scenario_sets_free(&sets);
         return EXIT_USER;
+    }
+    what.sets = sets.sets;
+    what.set_count = sets.count;
     struct calibrated *result = calloc(1, sizeof *result);
     CHECK(result != NULL);
     interrupt_install();
@@ -205,6 +218,7 @@ static int calibrate_run(const struct command_context *command, const struct arg
     if (good)
         tell(command, &output, path, &result->profile);
     free(result);
+    scenario_sets_free(&sets);
     if (!good && !error->set) {
         fprintf(command->err, "interrupted: nothing was written\n");
         return EXIT_INTERRUPTED;

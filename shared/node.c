@@ -442,12 +442,8 @@ bool node_serves(const struct node *node, uint32_t request)
     const struct instance *instance = &node->instance;
     if (node->config->role == ROLE_FRONT)
         return index_map_get(&node->front.by_id, request) != INDEX_NONE;
-    if (node->config->role != ROLE_PREFILL)
-        return index_map_get(&instance->by_key, request) != INDEX_NONE;
-    for (uint32_t slot = 0; slot < node->config->requests_max; slot++)
-        if (instance->sequences[slot].state != SEQUENCE_FREE && instance->sequences[slot].request == request)
-            return true;
-    return false;
+    const struct index_map *requests = node->config->role == ROLE_PREFILL ? &instance->by_request : &instance->by_key;
+    return index_map_get(requests, request) != INDEX_NONE;
 }
 
 struct node_stats node_stats(const struct node *node)
@@ -480,6 +476,54 @@ struct node_stats node_stats(const struct node *node)
         stats.decode_context += instance->step_groups[g].decode_context;
     }
     return stats;
+}
+
+static bool front_sequence(const struct front *front, uint32_t slot, struct node_sequence *sequence)
+{
+    const struct front_request *r = &front->requests[slot];
+    if (!r->live)
+        return false;
+    *sequence = (struct node_sequence){
+        .request = r->id,
+        .epoch = r->attempt,
+        .peer = front->decoders.members[r->decoder].node,
+        .other = front->mixed ? front->decoders.members[r->decoder].node : front->prefillers.members[r->prefiller].node,
+        .state = r->aborted       ? FRONT_ABORTED
+                 : r->first_token ? FRONT_ANSWERING
+                                  : FRONT_WAITING,
+    };
+    return true;
+}
+
+static bool instance_sequence(const struct instance *instance, uint32_t slot, struct node_sequence *sequence)
+{
+    const struct sequence *s = &instance->sequences[slot];
+    if (s->state == SEQUENCE_FREE)
+        return false;
+    *sequence = (struct node_sequence){
+        .request = s->request,
+        .epoch = s->epoch,
+        .peer = s->peer,
+        .peer_incarnation = s->peer_incarnation,
+        .immediate = s->immediate,
+        .state = s->state,
+        .in_step = s->in_step,
+    };
+    return true;
+}
+
+uint32_t node_sequences(const struct node *node, struct node_sequence *sequences, uint32_t max)
+{
+    uint32_t count = 0;
+    for (uint32_t slot = 0; slot < node->config->requests_max; slot++) {
+        struct node_sequence sequence;
+        bool here = node->config->role == ROLE_FRONT ? front_sequence(&node->front, slot, &sequence)
+                                                     : instance_sequence(&node->instance, slot, &sequence);
+        if (here && count < max)
+            sequences[count] = sequence;
+        count += here;
+    }
+    return count;
 }
 
 bool node_landing(const struct node *node, uint32_t immediate, struct node_landing *landing)

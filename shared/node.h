@@ -159,6 +159,27 @@ bool node_serves(const struct node *node, uint32_t request);
 
 struct node_stats node_stats(const struct node *node);
 
+/* What lives here of requests, for checkers and tables of what was reached; reads only. */
+struct node_sequence {
+    uint32_t request;
+    uint32_t epoch;     /* front: attempt */
+    uint32_t peer;      /* decoder: the prefiller; prefiller: the decoder; front: the decoder */
+    uint32_t other;     /* front: the prefiller */
+    uint32_t peer_incarnation;
+    uint32_t immediate; /* decoder: of the transfer under way */
+    uint8_t state;      /* enum sequence_state; front: enum front_state */
+    bool in_step;
+};
+
+enum front_state {
+    FRONT_WAITING = 1,   /* for the first token */
+    FRONT_ANSWERING = 2, /* the client has it */
+    FRONT_ABORTED = 3,   /* the client went away; the end is not known yet */
+};
+
+/* Fills up to `max`, in the order of the node's table, and returns how many there are. */
+uint32_t node_sequences(const struct node *node, struct node_sequence *sequences, uint32_t max);
+
 /* Where the bytes of a hand-off in progress land here: for runtimes that must move them on when its count is reached,
  * before the node hears of it. Reads only. False when the immediate is not awaited (any more). */
 struct node_landing {

@@ -4,6 +4,7 @@
 #include "base/arith.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,10 +15,10 @@ struct checkers {
     const struct node **nodes;
     uint32_t *events; /* since the last look */
     bool failed;
-    char text[256];
+    char text[512];
 };
 
-static void fail(struct checkers *checkers, uint32_t node, const char *format, uint64_t a, uint64_t b)
+void checkers_fail(struct checkers *checkers, uint32_t node, const char *format, ...)
 {
     if (checkers->failed)
         return;
@@ -25,9 +26,16 @@ static void fail(struct checkers *checkers, uint32_t node, const char *format, u
     int used = snprintf(checkers->text, sizeof checkers->text, "node %" PRIu32 " at %" PRId64 " ns: ", node,
                         sim_now_ns(checkers->sim));
     CHECK(used > 0 && (size_t)used < sizeof checkers->text);
-    snprintf(checkers->text + used, sizeof checkers->text - (size_t)used, "%s (%" PRIu64 ", %" PRIu64 ")", format, a,
-             b);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(checkers->text + used, sizeof checkers->text - (size_t)used, format, arguments);
+    va_end(arguments);
     sim_stop(checkers->sim);
+}
+
+static void fail(struct checkers *checkers, uint32_t node, const char *what, uint64_t a, uint64_t b)
+{
+    checkers_fail(checkers, node, "%s (%" PRIu64 ", %" PRIu64 ")", what, a, b);
 }
 
 static void look(struct checkers *checkers, uint32_t index)

@@ -11,6 +11,12 @@
 
 #include <stdint.h>
 
+#if defined(__GNUC__) || defined(__clang__)
+#define CHECKERS_FORMAT(text, first) __attribute__((format(printf, text, first)))
+#else
+#define CHECKERS_FORMAT(text, first)
+#endif
+
 struct checkers;
 
 /* Listens to `sim`, which must outlive it. Looks at a node after every `every`-th event given to it; at least 1. */
@@ -22,6 +28,9 @@ void checkers_watch(struct checkers *checkers, uint32_t index, const struct node
 
 /* After all inputs have ended and nothing is pending: no node may hold anything for a request. */
 void checkers_drained(struct checkers *checkers);
+
+/* Something does not hold on a node: the first sentence is kept, and the simulation stops. For whoever else watches. */
+void checkers_fail(struct checkers *checkers, uint32_t node, const char *format, ...) CHECKERS_FORMAT(3, 4);
 
 /* NULL while everything holds, else a sentence about the first thing that did not. */
 const char *checkers_failure(const struct checkers *checkers);

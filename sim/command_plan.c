@@ -19,6 +19,7 @@ static const struct option plan_options[] = {
     HARDWARE_OPTION,
     {"db", "FILE", "the results database (tandem.db)", OPTION_TEXT},
     {"threads", "N", "simulate on so many threads (one a processor)", OPTION_INTEGER},
+    {"errors", "FILE", "errors of the model, as `tandem validate --subjects` writes them (those shipped)", OPTION_TEXT},
     {"exhaustive", NULL, "search also the candidates that bounds or a first seed rule out", OPTION_FLAG},
     {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
     {NULL, NULL, NULL, OPTION_FLAG},
@@ -206,6 +207,7 @@ struct plan_context {
     struct output output;
     json_t *answers; /* JSON: one object a scenario */
     uint32_t threads;
+    struct model_errors *errors;
     FILE *err;
 };
 
@@ -265,6 +267,7 @@ static int plan_scenario(struct plan_context *context, struct scenario *scenario
             .exhaustive = argument_flag(context->arguments, "exhaustive"),
             .store = {.self = &keeper, .find = find_probe, .keep = keep_probe},
             .progress = progress_start(scenario->name, 0),
+            .errors = context->errors,
         };
         struct plan_result result;
         char text[4096] = "";
@@ -320,13 +323,15 @@ static int plan_run(const struct command_context *command, const struct argument
     context.store = results_open(database_path(arguments), RESULTS_WRITE, error);
     if (context.store == NULL)
         return EXIT_USER;
+    context.errors = model_errors_load(argument_text(arguments, "errors"), error);
     context.answers = json_array();
-    int exit = plan_all(&context, error);
+    int exit = context.errors == NULL ? EXIT_USER : plan_all(&context, error);
     if (context.output.format == OUTPUT_JSON) {
         const json_t *only = json_array_size(context.answers) == 1 ? json_array_get(context.answers, 0) : NULL;
         output_json(&context.output, only != NULL ? only : context.answers);
     }
     json_decref(context.answers);
+    model_errors_free(context.errors);
     if (!results_close(context.store, error))
         exit = EXIT_USER;
     return interrupt_requested() && exit == EXIT_OK ? EXIT_INTERRUPTED : exit;

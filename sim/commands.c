@@ -41,8 +41,9 @@ static bool pool_geometry(const struct scenario *scenario, enum node_role role, 
         user_error_set(error, scenario->path, 0, "pools", "--transfer wants a %s pool, and there is none", role_name);
         return false;
     }
+    const struct architecture model = scenario_served(scenario, pool);
     enum geometry_refusal refusal =
-        kv_geometry_make(&scenario->model, pool->shardings[0], pool->page_tokens, pool->layout, geometry);
+        kv_geometry_make(&model, pool->shardings[0], pool->page_tokens, pool->layout, geometry);
     if (refusal == GEOMETRY_OK)
         return true;
     user_error_set(error, scenario->path, 0, pool->name, "%s", geometry_refusal_text(refusal));
@@ -65,16 +66,17 @@ static bool explain_plan(const struct scenario *scenario, uint32_t prompt_tokens
         user_error_set(error, NULL, 0, NULL, "out of memory");
         return false;
     }
+    uint32_t tail_writes = scenario_served(scenario, pool_of(scenario, ROLE_DECODE)).tail_writes;
     enum geometry_refusal refusal = transfer_plan_make(&source, 0, &destination, 0, 0, plan);
     if (refusal != GEOMETRY_OK) {
         char text[512];
         explain_refusal(refusal, &source, &destination, text, sizeof text);
         user_error_set(error, scenario->path, 0, NULL, "%s", text);
     } else if (output->format == OUTPUT_JSON) {
-        json_t *json = explain_transfer_json(plan, tokens, scenario->model.tail_writes);
+        json_t *json = explain_transfer_json(plan, tokens, tail_writes);
         output_json(output, json);
         json_decref(json);
-    } else if (!explain_transfer_print(output->file, plan, tokens, scenario->model.tail_writes)) {
+    } else if (!explain_transfer_print(output->file, plan, tokens, tail_writes)) {
         user_error_set(error, NULL, 0, NULL, "the transfer plan could not be written");
     }
     free(plan);

@@ -10,6 +10,9 @@ extern const struct command command_plan;
 extern const struct command command_bench;
 extern const struct command command_validate;
 extern const struct command command_pack;
+extern const struct command command_fuzz;
+extern const struct command command_check;
+extern const struct command command_trace;
 
 /* The simulator as a backend of `tandem run`, and the options that it alone takes. */
 int run_simulated(const struct command_context *command, const struct arguments *arguments, struct user_error *error);

@@ -6,6 +6,7 @@
 #include "host/build_info.h"
 #include "host/interrupt.h"
 #include "host/scenario_lua.h"
+#include "sim/check/decision.h"
 #include "sim/run.h"
 #include "sim/stored_run.h"
 
@@ -14,60 +15,6 @@
 #include <string.h>
 
 #define PIECE 4096u /* records between two hashes that are kept */
-
-/* ---- Words ------------------------------------------------------------------------------------------------------- */
-
-struct operand_names {
-    const char *a; /* NULL: not shown */
-    const char *b;
-};
-
-static struct operand_names operands_of(uint16_t kind)
-{
-    static const struct operand_names names[] = {
-        [TRACE_ARRIVED] = {"prompt", "output"},
-        [TRACE_RECEIVED] = {"attempt", NULL},
-        [TRACE_DISPATCHED] = {"prefiller", "writes"},
-        [TRACE_PREFILL_STARTED] = {"epoch", "cached"},
-        [TRACE_PREFILL_FINISHED] = {"epoch", NULL},
-        [TRACE_READY] = {"epoch", NULL},
-        [TRACE_DECODE_STARTED] = {"group", NULL},
-        [TRACE_FINISHED] = {"tokens", NULL},
-        [TRACE_ROUTED] = {"decoder", "prefiller"},
-        [TRACE_CHUNK] = {"from", "tokens"},
-        [TRACE_PREEMPTED] = {"tokens", NULL},
-        [TRACE_ADMIT_WAIT] = {"wanted", "free"},
-        [TRACE_PREFIX_HIT] = {"tokens", "group"},
-        [TRACE_ARMED] = {"immediate", "writes"},
-        [TRACE_ACCEPTED] = {"epoch", NULL},
-        [TRACE_TAIL] = {"epoch", NULL},
-        [TRACE_DRAINED] = {"epoch", NULL},
-        [TRACE_RELEASED] = {"epoch", NULL},
-    };
-    struct operand_names plain = {"a", "b"};
-    return kind < sizeof names / sizeof *names && names[kind].a != NULL ? names[kind] : plain;
-}
-
-void trace_record_text(const struct trace_record *record, const char *name, char *text, size_t size)
-{
-    const char *kind = trace_kind_name(record->kind);
-    struct operand_names operands = operands_of(record->kind);
-    char request[32] = "";
-    if (record->request != TRACE_NO_REQUEST)
-        snprintf(request, sizeof request, " request %" PRIu32, record->request);
-    int used = snprintf(text, size, "%s %s%s", name, kind == NULL ? "unknown" : kind, request);
-    if (record->kind == TRACE_BATCH)
-        snprintf(text + used, size - (size_t)used, " group=%" PRIu64 " decoding=%" PRIu32 " prefill_tokens=%" PRIu64,
-                 record->a >> 32, (uint32_t)record->a, record->b);
-    else if (record->kind == TRACE_WRITE)
-        snprintf(text + used, size - (size_t)used, " unit=%" PRIu64 " units=%" PRIu32 " epoch=%" PRIu64,
-                 record->a >> 32, (uint32_t)record->a, record->b);
-    else if (operands.b != NULL)
-        snprintf(text + used, size - (size_t)used, " %s=%" PRIu64 " %s=%" PRIu64, operands.a, record->a, operands.b,
-                 record->b);
-    else
-        snprintf(text + used, size - (size_t)used, " %s=%" PRIu64, operands.a, record->a);
-}
 
 /* ---- A run again ------------------------------------------------------------------------------------------------- */
 
@@ -81,11 +28,6 @@ struct rerun {
     struct workload_arrivals arrivals;
 };
 
-struct stamped {
-    int64_t at_ns;
-    struct trace_record record;
-};
-
 /* The records of one run as they come. */
 struct listening {
     uint64_t count;
@@ -95,10 +37,11 @@ struct listening {
     uint64_t hash_capacity;
     bool comparing;
     bool parted;
-    uint64_t until;       /* records from here on do not matter */
-    struct stamped *kept; /* [PIECE], record `keep_from` first; NULL: none is kept */
+    uint64_t until;              /* records from here on do not matter */
+    struct stamped_record *kept; /* [PIECE], record `keep_from` first; NULL: none is kept */
     uint64_t keep_from;
     uint32_t kept_count;
+    struct cluster *cluster; /* sees the records before those; NULL: none */
 };
 
 static void end_piece(struct listening *l)
@@ -124,7 +67,9 @@ static void on_trace(void *self, int64_t now_ns, const struct trace_record *reco
     if (l->count >= l->until)
         return;
     if (l->kept != NULL && l->count >= l->keep_from && l->kept_count < 2 * PIECE)
-        l->kept[l->kept_count++] = (struct stamped){now_ns, *record};
+        l->kept[l->kept_count++] = (struct stamped_record){now_ns, *record};
+    if (l->cluster != NULL && l->count < l->keep_from)
+        cluster_trace(l->cluster, record);
     l->hash = trace_hash_fold(l->hash, now_ns, record);
     l->count++;
     if (l->kept == NULL && l->count % PIECE == 0)
@@ -204,42 +149,31 @@ static void rerun_free(struct rerun *rerun)
 
 /* ---- Where they part --------------------------------------------------------------------------------------------- */
 
-static const char *node_name(const struct rerun *rerun, uint16_t node)
+/* By node, the front first; the caller's. */
+static char (*node_names(const struct rerun *rerun))[48]
 {
-    if (node == 0)
-        return "front";
-    return node <= rerun->report.instance_count ? rerun->report.instances[node - 1].name : "?";
-}
-
-static bool same(const struct stamped *a, const struct stamped *b)
-{
-    return a->at_ns == b->at_ns && a->record.kind == b->record.kind && a->record.node == b->record.node &&
-           a->record.request == b->record.request && a->record.a == b->record.a && a->record.b == b->record.b;
+    char(*names)[48] = calloc((size_t)rerun->report.instance_count + 1, sizeof *names);
+    CHECK(names != NULL);
+    snprintf(names[0], sizeof names[0], "front");
+    for (uint32_t i = 0; i < rerun->report.instance_count; i++)
+        memcpy(names[i + 1], rerun->report.instances[i].name, sizeof names[0]);
+    return names;
 }
 
 static void describe(const struct rerun reruns[2], const struct listening heard[2], struct divergence *divergence)
 {
-    uint32_t shorter = min_u32(heard[0].kept_count, heard[1].kept_count);
-    uint32_t at = 0;
-    while (at < shorter && same(&heard[0].kept[at], &heard[1].kept[at]))
-        at++;
-    if (at == shorter)
-        return;
-    const struct stamped *a = &heard[0].kept[at];
-    const struct stamped *b = &heard[1].kept[at];
-    divergence->found = true;
-    divergence->record = heard[0].keep_from + at;
-    divergence->time_a_ns = a->at_ns;
-    divergence->time_b_ns = b->at_ns;
-    trace_record_text(&a->record, node_name(&reruns[0], a->record.node), divergence->a, sizeof divergence->a);
-    trace_record_text(&b->record, node_name(&reruns[1], b->record.node), divergence->b, sizeof divergence->b);
-    uint32_t first = at - min_u32(at, DIVERGENCE_BEFORE_MAX);
-    for (uint32_t i = first; i < at; i++) {
-        const struct stamped *common = &heard[0].kept[i];
-        divergence->before_ns[divergence->before_count] = common->at_ns;
-        trace_record_text(&common->record, node_name(&reruns[0], common->record.node),
-                          divergence->before[divergence->before_count++], sizeof divergence->before[0]);
+    struct trace_side sides[2];
+    char(*names[2])[48];
+    for (uint32_t i = 0; i < 2; i++) {
+        names[i] = node_names(&reruns[i]);
+        sides[i] = (struct trace_side){.items = heard[i].kept,
+                                       .count = heard[i].kept_count,
+                                       .names = (const char(*)[48])names[i],
+                                       .name_count = reruns[i].report.instance_count + 1};
     }
+    decision_first(&sides[0], &sides[1], heard[0].keep_from, heard[0].cluster, divergence);
+    free(names[0]);
+    free(names[1]);
 }
 
 static bool find(const struct rerun reruns[2], struct divergence *divergence, struct user_error *error)
@@ -259,14 +193,17 @@ static bool find(const struct rerun reruns[2], struct divergence *divergence, st
     uint64_t from = piece > 0 ? (piece - 1) * PIECE : 0;
     struct listening heard[2];
     memset(heard, 0, sizeof heard);
+    struct cluster *cluster = cluster_make();
     for (uint32_t i = 0; i < 2; i++) {
-        heard[i] = (struct listening){.until = (piece + 1) * PIECE, .keep_from = from};
+        heard[i] =
+            (struct listening){.until = (piece + 1) * PIECE, .keep_from = from, .cluster = i == 0 ? cluster : NULL};
         heard[i].kept = calloc(2 * PIECE, sizeof *heard[i].kept);
         CHECK(heard[i].kept != NULL);
         good = good && listen_to(&reruns[i], &heard[i], error);
     }
     if (good)
         describe(reruns, heard, divergence);
+    cluster_free(heard[0].cluster);
     free(heard[0].kept);
     free(heard[1].kept);
     return good;

@@ -15,7 +15,4 @@
 bool sim_divergence(struct results *store, int64_t run_a, int64_t run_b, struct divergence *divergence,
                     struct user_error *error);
 
-/* "decode-0 dispatched request 17 prefiller=3 writes=96256"; `name` is the node's. */
-void trace_record_text(const struct trace_record *record, const char *name, char *text, size_t size);
-
 #endif

@@ -140,8 +140,7 @@ static struct table *pool_step(const struct scenario *scenario, const struct poo
     char why[1024] = "";
     char title[256];
     uint32_t count = pool->shardings[0].data;
-    struct device_model *model =
-        device_model_make(&scenario->model, pool->shardings[0], &pool->hardware, &pool->engine, why, sizeof why);
+    struct device_model *model = device_model_of_pool(scenario, pool, pool->shardings[0], why, sizeof why);
     if (model == NULL) {
         user_error_set(error, scenario->path, 0, pool->name, "%s", why);
         return NULL;

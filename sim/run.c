@@ -4,6 +4,9 @@
 #include "base/arith.h"
 #include "host/recorder.h"
 #include "sim/checkers.h"
+#include "sim/fault_play.h"
+#include "sim/oracle.h"
+#include "sim/shadow.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +16,10 @@
 /* Virtual time without a single record about a request after which a run with requests in flight is given up. Longer
  * than any deadline or queue that makes sense; nodes that only re-arm timers would go on for ever. */
 #define SILENCE_MAX_NS (24 * 3600 * NS_PER_S)
+
+/* Where faults are played: virtual time after the last of them, and after the last arrival, within which every request
+ * must have ended. The longest delay of a write is half a minute; deadlines, attempts and fences are seconds. */
+#define PROGRESS_MAX_NS (3600 * NS_PER_S)
 
 /* Virtual time that clean-up may take after the last request has ended: deadlines and fences, many times over. */
 #define DRAIN_MAX_NS (3600 * NS_PER_S)
@@ -37,14 +44,21 @@ struct run {
     struct sim *sim;
     struct recorder *recorder;
     struct checkers *checkers;
+    struct oracle *oracle; /* these three only where the scenario has faults */
+    struct shadow *shadow;
+    struct fault_play *faults;
     struct node **nodes;
-    void **memory; /* of the nodes, as allocated */
+    void **memory;  /* of the nodes, as allocated */
+    void **retired; /* of those that were replaced */
+    uint32_t retired_count;
     uint64_t *pages_held_peak;
     uint64_t feeder;        /* generation of the call that feeds the next arrival */
     uint64_t answering;     /* closed loop: clients that send their next request at this instant */
     int64_t last_record_ns; /* of a record about a request */
-    bool seen_enough;       /* says the row callback */
-    bool done;              /* every request has ended */
+    int64_t last_arrival_ns;
+    int64_t counted_ns; /* arrival of the first request behind a warm-up of so many */
+    bool seen_enough;   /* says the row callback */
+    bool done;          /* every request has ended */
 };
 
 /* ---- Models ----------------------------------------------------------------------------------------------------- */
@@ -58,8 +72,8 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
         if (choice->pool[p].count == 0)
             continue;
         char why[1024] = "";
-        models->pool[p] = device_model_make(&scenario->model, pool->shardings[choice->pool[p].sharding],
-                                            &pool->hardware, &pool->engine, why, sizeof why);
+        models->pool[p] =
+            device_model_of_pool(scenario, pool, pool->shardings[choice->pool[p].sharding], why, sizeof why);
         if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, why, sizeof why)) {
             snprintf(error, error_size, "pool %s: %s", pool->name, why);
             run_models_free(models);
@@ -84,6 +98,12 @@ static void arrive(struct run *run, const struct workload_item *item)
                           .status = item->is_abort ? ARRIVAL_ABORT : ARRIVAL_NEW,
                           .id = item->spec.id,
                           .data = &item->spec};
+    run->last_arrival_ns = sim_now_ns(run->sim);
+    /* Gaps between tokens count from the first request that does. */
+    if (!item->is_abort && item->spec.id > 0 && item->spec.id == run->load->warmup_requests) {
+        run->counted_ns = max_i64(run->load->warmup_ns, sim_now_ns(run->sim));
+        sim_itl_from(run->sim, run->counted_ns);
+    }
     sim_deliver(run->sim, 0, &event);
 }
 
@@ -111,14 +131,20 @@ static void feed(struct sim *sim, void *self, uint64_t generation)
 }
 
 /* Closed loop: a client whose request has ended sends its next one at the same instant, outside of the node in which
- * the end was traced. */
-static void answer(struct sim *sim, void *self, uint64_t argument)
+ * the end was traced. A conversation: its next turn comes when its user has thought. */
+static void answer(struct sim *sim, void *self, uint64_t request)
 {
-    (void)argument;
     struct run *run = self;
     run->answering--;
     struct workload_item item;
-    if (workload_closed_next(run->workload, sim_now_ns(sim), &item)) {
+    if (run->load->arrivals == ARRIVAL_SESSIONS) {
+        workload_answered(run->workload, (uint32_t)request, sim_now_ns(sim));
+        feed_next(run);
+        if (recorder_live(run->recorder) == 0 && run->answering == 0 && workload_next_ns(run->workload) == TIME_NEVER) {
+            run->done = true;
+            sim_stop(sim);
+        }
+    } else if (workload_closed_next(run->workload, sim_now_ns(sim), &item)) {
         arrive(run, &item);
         feed_next(run);
     } else if (recorder_live(run->recorder) == 0 && run->answering == 0) {
@@ -136,9 +162,11 @@ static void on_row(void *self, const struct request_row *row, bool met)
         run->seen_enough = true;
         sim_stop(run->sim);
     }
-    if (run->load->arrivals == ARRIVAL_CLOSED && run->options->arrivals == NULL) {
+    bool answers = run->load->arrivals == ARRIVAL_CLOSED || run->load->arrivals == ARRIVAL_SESSIONS;
+    if (answers && run->options->arrivals == NULL) {
         run->answering++;
-        sim_call_at(run->sim, sim_now_ns(run->sim), (struct sim_call){.run = answer, .self = run});
+        sim_call_at(run->sim, sim_now_ns(run->sim),
+                    (struct sim_call){.run = answer, .self = run, .argument = row->request});
     }
 }
 
@@ -199,7 +227,9 @@ static struct sim *make_sim(struct run *run, uint64_t seed)
     }
     struct sim_config config = {
         .seed = seed,
-        .shuffle_seed = run->options->shuffle_seed,
+        .shuffle_seed = run->scenario->faults != NULL && run->scenario->faults->shuffle != 0
+                            ? run->scenario->faults->shuffle
+                            : run->options->shuffle_seed,
         .plain = run->options->plain,
         .node_count = deployment->node_count,
         .nodes = nodes,
@@ -235,38 +265,29 @@ static void make_node(struct run *run, uint32_t index)
 
 /* ---- Faults ----------------------------------------------------------------------------------------------------- */
 
-static void fault(struct sim *sim, void *self, uint64_t index)
+static void restart(void *self, uint32_t node)
 {
     struct run *run = self;
-    const struct run_fault *fault = &run->options->faults[index];
-    switch (fault->kind) {
-    case FAULT_KILL:
-        if (sim_alive(sim, fault->node))
-            sim_kill(sim, fault->node);
-        break;
-    case FAULT_RESTART:
-        if (sim_alive(sim, fault->node))
-            break;
-        free(run->memory[fault->node]);
-        make_node(run, fault->node);
-        checkers_watch(run->checkers, fault->node, run->nodes[fault->node]);
-        break;
-    case FAULT_NIC_DOWN:
-    case FAULT_NIC_UP:
-        sim_nic(sim, fault->node, fault->rank, fault->kind == FAULT_NIC_UP);
-        break;
-    }
+    /* Writes that the dead one had posted may still land, along plans that lie in its memory. */
+    run->retired = realloc(run->retired, (run->retired_count + 1) * sizeof *run->retired);
+    CHECK(run->retired != NULL);
+    run->retired[run->retired_count++] = run->memory[node];
+    make_node(run, node);
+    checkers_watch(run->checkers, node, run->nodes[node]);
 }
 
-static void schedule_faults(struct run *run)
+static bool make_faults(struct run *run, char *error, size_t error_size)
 {
-    for (uint32_t i = 0; i < run->options->fault_count; i++) {
-        CHECK(run->options->faults[i].node >= 1 && run->options->faults[i].node < run->deployment->node_count);
-        sim_call_at(run->sim, run->options->faults[i].at_ns,
-                    (struct sim_call){.run = fault, .self = run, .argument = i});
+    const struct fault_list *faults = run->scenario->faults;
+    struct fault_world world = {.self = run, .restart = restart};
+    if (faults != NULL) {
+        run->faults = fault_play_make(faults, run->sim, run->deployment, &world, error, error_size);
+        if (run->faults == NULL)
+            return false;
     }
     if (run->options->hooks != NULL)
         sim_set_faults(run->sim, run->options->hooks);
+    return true;
 }
 
 static void listen(struct run *run)
@@ -274,6 +295,7 @@ static void listen(struct run *run)
     const struct run_options *options = run->options;
     struct recorder_config recorder = {
         .warmup_ns = run->load->warmup_ns,
+        .warmup_requests = run->load->warmup_requests,
         .targets = run->scenario->targets,
         .node_count = run->deployment->node_count,
         .sink = {.row = on_row, .self = run},
@@ -285,8 +307,16 @@ static void listen(struct run *run)
                                                     .trace = options->trace,
                                                     .steps = options->steps,
                                                     .transfer = options->transfer});
+    bool closely = run->scenario->faults != NULL;
     run->checkers = checkers_make(run->sim, run->deployment->node_count,
-                                  options->check_every == 0 ? UINT32_MAX : options->check_every);
+                                  closely                     ? 1
+                                  : options->check_every == 0 ? UINT32_MAX
+                                                              : options->check_every);
+    if (!closely)
+        return;
+    run->oracle = oracle_make(run->sim, run->deployment->configs, run->deployment->node_count, run->checkers);
+    run->shadow =
+        shadow_make(run->sim, run->deployment->configs, run->deployment->node_count, run->oracle, run->checkers);
 }
 
 static bool refuse(struct run *run, const char *text)
@@ -316,7 +346,7 @@ static bool set_up(struct run *run, const struct deployment_choice *choice, uint
         return refuse(run, user_error.text);
     run->sim = make_sim(run, seed);
     listen(run);
-    sim_itl_from(run->sim, run->load->warmup_ns);
+    sim_itl_from(run->sim, run->load->warmup_requests > 0 ? TIME_NEVER : run->load->warmup_ns);
     run->nodes = make(run->deployment->node_count, sizeof *run->nodes);
     run->memory = make(run->deployment->node_count, sizeof *run->memory);
     run->pages_held_peak = make(run->deployment->node_count, sizeof *run->pages_held_peak);
@@ -324,6 +354,13 @@ static bool set_up(struct run *run, const struct deployment_choice *choice, uint
         make_node(run, i);
         checkers_watch(run->checkers, i, run->nodes[i]);
     }
+    if (!make_faults(run, error, sizeof error))
+        return refuse(run, error);
+    if (run->options->ready != NULL)
+        run->options->ready(run->options->self, run->sim,
+                            &(struct run_nodes){.count = run->deployment->node_count,
+                                                .configs = run->deployment->configs,
+                                                .nodes = run->nodes});
     return true;
 }
 
@@ -351,10 +388,20 @@ static void no_progress(struct run *run)
         sim_describe(run->sim, result->text + at, sizeof result->text - at);
 }
 
+/* Requests that go round for ever write records all the time: only the time since the last fault tells. */
+static bool stuck(const struct run *run)
+{
+    if (run->faults == NULL || workload_next_ns(run->workload) != TIME_NEVER)
+        return false;
+    int64_t since_ns = max_i64(fault_play_last_ns(run->faults), run->last_arrival_ns);
+    return sim_now_ns(run->sim) - since_ns > PROGRESS_MAX_NS;
+}
+
 /* Until every request has ended. False: it came to another end. */
 static bool serve(struct run *run)
 {
-    int64_t until_ns = SILENCE_MAX_NS;
+    int64_t silence_ns = run->faults != NULL ? PROGRESS_MAX_NS : SILENCE_MAX_NS;
+    int64_t until_ns = silence_ns;
     while (!run->done) {
         enum sim_status status = sim_advance(run->sim, until_ns);
         if (run->seen_enough) {
@@ -363,14 +410,18 @@ static bool serve(struct run *run)
         }
         if (checkers_failure(run->checkers) != NULL)
             return false;
-        bool silent = recorder_live(run->recorder) > 0 && until_ns - run->last_record_ns >= SILENCE_MAX_NS;
+        if (stuck(run)) {
+            no_progress(run);
+            return false;
+        }
+        bool silent = recorder_live(run->recorder) > 0 && until_ns - run->last_record_ns >= silence_ns;
         if (status == SIM_IDLE && recorder_live(run->recorder) == 0)
             run->done = true; /* a load without a single request */
         else if (status == SIM_IDLE || silent) {
             no_progress(run);
             return false;
         }
-        until_ns = time_add(until_ns, SILENCE_MAX_NS / 2);
+        until_ns = time_add(until_ns, silence_ns / 2);
     }
     return true;
 }
@@ -380,8 +431,13 @@ static void drain(struct run *run)
 {
     for (uint32_t i = 0; i < run->deployment->node_count; i++)
         sim_deliver(run->sim, i, &(struct event){.kind = EVENT_STOP});
-    sim_advance(run->sim, time_add(sim_now_ns(run->sim), DRAIN_MAX_NS));
+    /* A request whose answer was lost on its way ends once more, for its client, and stops the simulation again. */
+    int64_t until_ns = time_add(sim_now_ns(run->sim), DRAIN_MAX_NS);
+    while (sim_advance(run->sim, until_ns) == SIM_STOPPED && checkers_failure(run->checkers) == NULL) {
+    }
     checkers_drained(run->checkers);
+    if (run->oracle != NULL)
+        oracle_drained(run->oracle);
 }
 
 /* ---- Result ----------------------------------------------------------------------------------------------------- */
@@ -428,7 +484,7 @@ static void summarize(struct run *run, uint64_t seed, int64_t end_ns)
         .trace_hash = sim_trace_hash(run->sim),
         .event_count = sim_event_count(run->sim),
         .final_draw = sim_final_draw(run->sim),
-        .start_ns = run->load->warmup_ns,
+        .start_ns = run->load->warmup_requests > 0 ? min_i64(run->counted_ns, end_ns) : run->load->warmup_ns,
         .end_ns = end_ns,
     };
     recorder_summary(run->recorder, &result->summary);
@@ -450,9 +506,15 @@ static void tear_down(struct run *run)
 {
     for (uint32_t i = 0; run->memory != NULL && i < run->deployment->node_count; i++)
         free(run->memory[i]);
+    for (uint32_t i = 0; i < run->retired_count; i++)
+        free(run->retired[i]);
+    free(run->retired);
     free(run->memory);
     free(run->nodes);
     free(run->pages_held_peak);
+    fault_play_free(run->faults);
+    shadow_free(run->shadow);
+    oracle_free(run->oracle);
     checkers_free(run->checkers);
     recorder_free(run->recorder);
     sim_free(run->sim);
@@ -470,13 +532,13 @@ void sim_run(const struct scenario *scenario, const struct deployment_choice *ch
     struct run run = {
         .scenario = scenario,
         .load = options->load != NULL ? options->load : &scenario->load,
+        .counted_ns = TIME_NEVER,
         .options = options,
         .result = result,
     };
     if (set_up(&run, choice, seed)) {
         sim_start(run.sim);
         feed_next(&run);
-        schedule_faults(&run);
         bool served = serve(&run);
         int64_t end_ns = sim_now_ns(run.sim);
         if (served)

@@ -10,6 +10,7 @@
 #include "host/scenario.h"
 #include "host/trace_reader.h"
 #include "host/workload.h"
+#include "node.h"
 #include "sim/cost/device_model.h"
 #include "sim/sim.h"
 
@@ -28,19 +29,11 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
                      char *error, size_t error_size);
 void run_models_free(struct run_models *models);
 
-/* Something that goes wrong, or right again, at an instant. Node 0, the front, cannot be killed. */
-enum run_fault_kind {
-    FAULT_KILL = 1,
-    FAULT_RESTART = 2, /* a killed node comes back empty */
-    FAULT_NIC_DOWN = 3,
-    FAULT_NIC_UP = 4,
-};
-
-struct run_fault {
-    int64_t at_ns;
-    enum run_fault_kind kind;
-    uint32_t node;
-    uint32_t rank; /* of the NIC */
+/* The nodes of a run, for listeners: by id; of one that is replaced the pointer changes. */
+struct run_nodes {
+    uint32_t count;
+    const struct node_config *configs;
+    struct node *const *nodes;
 };
 
 struct run_options {
@@ -49,15 +42,16 @@ struct run_options {
     const struct workload_arrivals *arrivals; /* of a run that is played again; NULL: the load draws them */
     const struct run_models *models;          /* NULL: made for this run alone */
     const struct device *devices;             /* by pool, in place of models; NULL: the models */
-    uint64_t shuffle_seed;                    /* perturbs the order of equal times; 0: none */
-    bool plain;                               /* one step a launch, an event per layer: the slow form that must agree */
-    uint32_t check_every; /* invariants after every so many events of a node; 0: none but at the end */
-
-    const struct run_fault *faults; /* in any order; must outlive the run */
-    uint32_t fault_count;
-    const struct sim_faults *hooks; /* what happens to messages and writes; NULL: nothing */
+    uint64_t shuffle_seed; /* perturbs the order of equal times, unless the scenario's faults do; 0: none */
+    bool plain;            /* one step a launch, an event per layer: the slow form that must agree */
+    uint32_t check_every; /* invariants after every so many events of a node; 0: none but at the end. Where the scenario
+                             has faults, be it none of them, everything is checked all along (oracle.h, shadow.h) */
+    const struct sim_faults *hooks; /* what happens to messages and writes, in place of what the scenario says; NULL:
+                                       that */
 
     void *self;
+    /* Called when the nodes are made, before anything happens: for whoever wants to listen. NULL: nobody. */
+    void (*ready)(void *self, struct sim *sim, const struct run_nodes *nodes);
     /* Any may be NULL. A row is called at the end of each request; false ends the run at once (RUN_STOPPED). */
     bool (*row)(void *self, const struct request_row *row, bool met_all_targets);
     void (*trace)(void *self, int64_t now_ns, const struct trace_record *record);

@@ -23,7 +23,7 @@ static void decode_line_of_model(const void *model, uint32_t decode_sequences, u
 struct device device_of(const struct device_model *model)
 {
     static const struct device_ops ops = {step_of_model, decode_fixed_of_model, decode_line_of_model};
-    return (struct device){.ops = &ops, .model = model};
+    return (struct device){.ops = &ops, .model = model, .launch_ns = device_launch_ns(model)};
 }
 
 static void *make(size_t count, size_t size)
@@ -52,6 +52,8 @@ static void node_set_up(struct sim *sim, uint32_t index, const struct sim_config
     node->sim = sim;
     node->device = from->device;
     node->message_ns = from->network.hardware.message_ns;
+    node->arm_ns = from->network.hardware.arm_ns;
+    node->armed_ns = -1;
     node->watcher_ns = from->network.hardware.watcher_ns;
     node->group_count = from->group_count;
     node->produces_first_token = from->produces_first_token;
@@ -86,7 +88,11 @@ struct sim *sim_make(const struct sim_config *config)
     sim->message_free = INDEX_NONE;
     sim->nodes = make(config->node_count, sizeof *sim->nodes);
     sim->batch = make(config->node_count, sizeof *sim->batch);
-    sim->last_arrival_ns = make((size_t)config->node_count * config->node_count, sizeof *sim->last_arrival_ns);
+    size_t pairs = (size_t)config->node_count * config->node_count;
+    sim->last_arrival_ns = make(pairs, sizeof *sim->last_arrival_ns);
+    sim->cut_fence_ns = make(pairs, sizeof *sim->cut_fence_ns);
+    for (size_t i = 0; i < pairs; i++)
+        sim->cut_fence_ns[i] = TIME_NEVER;
     struct network_node *placement = make(config->node_count, sizeof *placement);
     for (uint32_t i = 0; i < config->node_count; i++) {
         placement[i] = config->nodes[i].network;
@@ -118,6 +124,7 @@ void sim_free(struct sim *sim)
     free(sim->nodes);
     free(sim->batch);
     free(sim->last_arrival_ns);
+    free(sim->cut_fence_ns);
     free(sim->writes);
     free(sim->messages);
     free(sim->calls);
@@ -232,7 +239,7 @@ static void handle_pending(struct sim *sim, uint64_t payload)
         sim_message(sim, index);
         break;
     case PENDING_LANDED:
-        sim_landed(sim, index);
+        sim_landed(sim, index, aux);
         break;
     case PENDING_WRITE_DONE:
         sim_write_done(sim, index);
@@ -241,10 +248,10 @@ static void handle_pending(struct sim *sim, uint64_t payload)
         run_call(sim, index);
         break;
     case PENDING_LOST:
-        sim_hand_over(
-            sim, node,
-            &(struct event){
-                .kind = EVENT_PEER_LOST, .status = (uint16_t)aux, .id = index & 0xffff, .count = index >> 16});
+        sim_lost(sim, node, aux, index);
+        break;
+    case PENDING_FENCE:
+        sim_fence(sim, index);
         break;
     case PENDING_STEPS:
         CHECK(false); /* handled apart */

@@ -43,6 +43,7 @@ struct device_ops {
 struct device {
     const struct device_ops *ops; /* NULL: the node cannot launch (the front) */
     const void *model;
+    int64_t launch_ns; /* of each launch of decode steps, beyond the steps */
 };
 
 struct device device_of(const struct device_model *model);
@@ -112,9 +113,11 @@ void sim_deliver(struct sim *sim, uint32_t node, const struct event *event);
 
 /* ---- Listeners: recorder, checkers, golden stories --------------------------------------------------------------- */
 
-#define SIM_LISTENERS_MAX 6
+#define SIM_LISTENERS_MAX 10
 
-/* Any may be NULL. Records and rows live until the return. */
+struct sim_landing;
+
+/* Any may be NULL. What is pointed to lives until the return. */
 struct sim_listener {
     void *self;
     void (*trace)(void *self, int64_t now_ns, const struct trace_record *record);
@@ -122,6 +125,27 @@ struct sim_listener {
     void (*after)(void *self, int64_t now_ns, uint32_t node, const struct event *event);
     void (*steps)(void *self, const struct step_row *row);
     void (*transfer)(void *self, const struct transfer_row *row); /* when the sender knows */
+    /* Operations of a node, before they are carried out. */
+    void (*launch)(void *self, uint32_t node, const struct step_launch *launch);
+    void (*post)(void *self, uint32_t node, const struct paged_write *write);
+    void (*expect)(void *self, uint32_t node, uint32_t immediate, uint64_t count);
+    void (*send)(void *self, uint32_t node, uint32_t destination, const void *bytes, size_t length);
+    /* Part of a write is in its destination's memory, and about to be counted. */
+    void (*landed)(void *self, const struct sim_landing *landing);
+    void (*died)(void *self, uint32_t node);
+};
+
+/* The writes of a ticket are numbered unit by unit, in a unit pair by pair of the plan, in a pair layer by layer, then
+ * planes, then runs, those of the tail last. Landed are those whose number is `piece` modulo `pieces`. */
+struct sim_landing {
+    uint32_t source;
+    uint32_t source_incarnation;
+    uint32_t destination;
+    uint32_t ticket;
+    uint32_t layers; /* posted: writes of layers from here on do not exist */
+    uint32_t piece;
+    uint32_t pieces;
+    uint64_t writes; /* of this piece */
 };
 
 void sim_listen(struct sim *sim, const struct sim_listener *listener); /* copied; in order of listening */
@@ -131,6 +155,14 @@ void sim_listen(struct sim *sim, const struct sim_listener *listener); /* copied
 /* The node gets nothing any more and what it has not delivered is lost. Every other node is told: PEER_SUSPECTED, then
  * PEER_FENCED. Messages already on their way from it still arrive. */
 void sim_kill(struct sim *sim, uint32_t dead);
+
+/* The same, but its NICs go on with the writes they have, as those of a process that hangs do: until the fence they may
+ * land, and no longer. */
+void sim_kill_lingering(struct sim *sim, uint32_t dead);
+
+/* The connection of two living instances is lost: no message passes any more, each is told that the other is lost, and
+ * their writes to one another land until the fence at most. Ends when one of them is replaced. */
+void sim_cut(struct sim *sim, uint32_t a, uint32_t b);
 
 /* A killed node comes back empty, as `participant`, and gets EVENT_START with its incarnation; how peers learn of it is
  * the protocol's affair. */
@@ -145,13 +177,26 @@ struct message_fault {
     int64_t delay_ns; /* on top of the latency; order per pair is kept */
 };
 
+struct write_fault {
+    int64_t delay_ns;   /* of arrival and confirmation */
+    int64_t confirm_ns; /* of the confirmation alone: the sender's completion queue stalls */
+    uint32_t pieces;    /* at most SIM_PIECES_MAX: it lands in so many, the last first; 0 and 1: as a whole */
+    int64_t piece_ns;   /* from piece to piece */
+    bool fails;         /* the fabric gives up half way: the last piece never lands, and the sender is told */
+};
+
+#define SIM_PIECES_MAX 64
+
 struct sim_faults {
     void *self;
-    /* Either may be NULL. */
+    /* Any may be NULL. */
     struct message_fault (*message)(void *self, int64_t now_ns, uint32_t source, uint32_t destination,
                                     const void *bytes, size_t length);
-    /* Delay of the arrival and the confirmation of a write. */
-    int64_t (*write_delay_ns)(void *self, int64_t now_ns, const struct paged_write *write);
+    /* Asked when the network has carried the write. */
+    struct write_fault (*write)(void *self, int64_t now_ns, uint32_t source, const struct paged_write *write);
+    /* Of a write behind a step in progress: at least 0 when its layers' ticks are seen together, so long after the
+     * last; negative: each at its time. */
+    int64_t (*ticks_ns)(void *self, int64_t now_ns, uint32_t source, const struct paged_write *write);
 };
 void sim_set_faults(struct sim *sim, const struct sim_faults *faults);
 

@@ -29,11 +29,14 @@ enum pending_kind {
     PENDING_TIMER = 2, /* aux: slot */
     PENDING_STEPS = 3,
     PENDING_MESSAGE = 4,    /* index: message */
-    PENDING_LANDED = 5,     /* index: write */
+    PENDING_LANDED = 5,     /* index: write; aux: piece */
     PENDING_WRITE_DONE = 6, /* index: write */
     PENDING_CALL = 7,       /* index: call */
-    PENDING_LOST = 8,       /* aux: enum peer_status; index: peer, and its incarnation << 16 */
+    PENDING_LOST = 8,       /* aux: enum peer_status, and LOST_BY_CUT; index: peer, and its incarnation << 16 */
+    PENDING_FENCE = 9,      /* index: write that may land no longer */
 };
+
+#define LOST_BY_CUT 0x80u
 
 static inline uint64_t pending_pack(enum pending_kind kind, uint32_t node, uint32_t aux, uint32_t index)
 {
@@ -90,6 +93,8 @@ struct sim_node {
     struct participant participant;
     struct device device;
     int64_t message_ns;
+    int64_t arm_ns;   /* longer, of messages of an instant in which a count is armed */
+    int64_t armed_ns; /* when one was last */
     int64_t watcher_ns;
     uint32_t group_count;
     uint32_t incarnation;
@@ -119,14 +124,17 @@ struct write {
     bool flowing; /* the network still knows it */
     bool linked;  /* in the source's list */
     bool stopped;
+    bool fails;      /* says the fabric: its last piece does not land */
     uint8_t pending; /* queue entries that name it */
     uint8_t status;
+    uint8_t pieces; /* that it lands in */
     uint32_t layers;
     uint64_t writes;
     uint64_t bytes;
     int64_t posted_ns;
     int64_t landed_ns;
     int64_t confirmed_ns;
+    int64_t fence_ns; /* from here on it cannot land: source or connection are gone. TIME_NEVER: they are there */
 };
 
 struct message {
@@ -163,6 +171,7 @@ struct sim {
     struct sim_detection detection;
     struct sim_faults faults;
     int64_t *last_arrival_ns; /* of a message, by source * node_count + destination */
+    int64_t *cut_fence_ns;    /* likewise: of a connection that is lost; TIME_NEVER: it is there */
 
     struct write *writes;
     uint32_t write_capacity;
@@ -206,12 +215,20 @@ void *sim_grow(void *array, uint32_t *capacity, size_t size);
 /* sim_ops.c */
 extern const struct runtime_ops sim_ops;
 void sim_flow_done(struct sim *sim, const struct flow_done *done);
-void sim_landed(struct sim *sim, uint32_t index);
+void sim_landed(struct sim *sim, uint32_t index, uint32_t piece);
 void sim_write_done(struct sim *sim, uint32_t index);
 void sim_message(struct sim *sim, uint32_t index);
 void sim_write_fail(struct sim *sim, uint32_t index);
 void sim_write_unlink(struct sim *sim, uint32_t index);
 void sim_write_release(struct sim *sim, uint32_t index);
+
+/* sim_faults.c */
+bool sim_is_cut(const struct sim *sim, uint32_t a, uint32_t b);
+void sim_lost(struct sim *sim, struct sim_node *node, uint32_t aux, uint32_t index);
+/* The write may land until `fence_ns` and no longer. */
+void sim_write_fence(struct sim *sim, uint32_t index, int64_t fence_ns);
+/* That time has come. */
+void sim_fence(struct sim *sim, uint32_t index);
 
 /* sim_launch.c */
 void sim_launch(struct runtime *rt, const struct step_launch *spec);

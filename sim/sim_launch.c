@@ -150,7 +150,7 @@ static void start_decode(struct sim_node *node)
             launch->lines[g] = line_at(node, launch->groups[g].decode_sequences, launch->groups[g].decode_context);
     launch->bound = decode_bound(node);
     launch->chunk_size = CHUNK_FIRST;
-    walk(node, launch->start_ns);
+    walk(node, time_add(launch->start_ns, node->device.launch_ns));
 }
 
 /* One step, costed whole: with prefill in it, or of the plain form. */
@@ -165,7 +165,8 @@ static void start_whole(struct sim_node *node)
     launch->bound = time.bound;
     launch->steps_max = 1;
     launch->chunk_count = 1;
-    launch->chunk_end_ns[0] = time_add(launch->start_ns, time.total_ns);
+    int64_t launch_ns = launch->decode_only ? node->device.launch_ns : 0;
+    launch->chunk_end_ns[0] = time_add(launch->start_ns, launch_ns + time.total_ns);
 }
 
 void sim_launch(struct runtime *rt, const struct step_launch *spec)
@@ -174,6 +175,9 @@ void sim_launch(struct runtime *rt, const struct step_launch *spec)
     struct launch *launch = &node->launch;
     CHECK(node->inside && node->device.ops != NULL && !launch->running);
     CHECK(spec->repeat_max >= 1 && spec->group_count >= 1 && spec->group_count <= node->group_count);
+    for (uint32_t i = 0; i < node->sim->listener_count; i++)
+        if (node->sim->listeners[i].launch != NULL)
+            node->sim->listeners[i].launch(node->sim->listeners[i].self, rt->node, spec);
     memcpy(launch->groups, spec->groups, spec->group_count * sizeof *spec->groups);
     launch->running = true;
     launch->ends = false;

@@ -82,6 +82,11 @@ static void op_send(struct runtime *rt, uint32_t destination, const void *bytes,
     CHECK(destination < sim->node_count && length <= rt->limits.message_bytes);
     node->ledger.messages++;
     node->ledger.message_bytes += length;
+    for (uint32_t i = 0; i < sim->listener_count; i++)
+        if (sim->listeners[i].send != NULL)
+            sim->listeners[i].send(sim->listeners[i].self, rt->node, destination, bytes, length);
+    if (sim_is_cut(sim, rt->node, destination))
+        return;
     struct message_fault fault = {.copies = 1};
     if (sim->faults.message != NULL)
         fault = sim->faults.message(sim->faults.self, sim->now_ns, rt->node, destination, bytes, length);
@@ -97,7 +102,8 @@ static void op_send(struct runtime *rt, uint32_t destination, const void *bytes,
             memcpy(message->payload->bytes, bytes, length);
         /* In order per pair whatever the delay; where equal times are shuffled, the order needs times that differ. */
         int64_t *last = &sim->last_arrival_ns[(size_t)rt->node * sim->node_count + destination];
-        int64_t at_ns = time_add(sim->now_ns, node->message_ns + fault.delay_ns);
+        int64_t arm_ns = node->armed_ns == sim->now_ns ? node->arm_ns : 0;
+        int64_t at_ns = time_add(sim->now_ns, node->message_ns + arm_ns + fault.delay_ns);
         at_ns = max_i64(at_ns, *last + (sim->shuffle_seed != 0));
         *last = at_ns;
         sim_push(sim, at_ns, pending_pack(PENDING_MESSAGE, destination, 0, index));
@@ -174,6 +180,7 @@ void sim_write_release(struct sim *sim, uint32_t index)
 static void write_gate(const struct sim_node *node, const struct paged_write *spec, struct flow_spec *flow)
 {
     const struct launch *launch = &node->launch;
+    const struct sim_faults *faults = &node->sim->faults;
     flow->gate_first_ns = node->sim->now_ns;
     flow->gate_layer_ns = 0;
     if (spec->gate == STEP_NONE || !launch->running || launch->ticket != spec->gate)
@@ -181,6 +188,13 @@ static void write_gate(const struct sim_node *node, const struct paged_write *sp
     CHECK(!launch->decode_only);
     flow->gate_first_ns = launch->start_ns + launch->first_layer_ns + node->watcher_ns;
     flow->gate_layer_ns = launch->layer_ns;
+    int64_t late_ns = -1;
+    if (faults->ticks_ns != NULL)
+        late_ns = faults->ticks_ns(faults->self, node->sim->now_ns, node->runtime.node, spec);
+    if (late_ns < 0)
+        return;
+    flow->gate_first_ns = time_add(flow->gate_first_ns, (spec->plan->layers - 1) * launch->layer_ns + late_ns);
+    flow->gate_layer_ns = 0;
 }
 
 static void op_write_post(struct runtime *rt, const struct paged_write *spec)
@@ -195,14 +209,19 @@ static void op_write_post(struct runtime *rt, const struct paged_write *spec)
         .source = rt->node,
         .source_incarnation = node->incarnation,
         .posted_ns = sim->now_ns,
+        .fence_ns = TIME_NEVER,
     };
+    for (uint32_t i = 0; i < sim->listener_count; i++)
+        if (sim->listeners[i].post != NULL)
+            sim->listeners[i].post(sim->listeners[i].self, rt->node, spec);
     /* Page lists die with this call, and a flow needs none. */
     write->spec.source_pages = NULL;
     write->spec.destination_pages = NULL;
     write_link(sim, node, index);
     node->ledger.writes++;
     const struct sim_node *destination = &sim->nodes[spec->destination];
-    if (!destination->alive || destination->incarnation != spec->destination_incarnation) {
+    int64_t cut_ns = sim->cut_fence_ns[(size_t)rt->node * sim->node_count + spec->destination];
+    if (!destination->alive || destination->incarnation != spec->destination_incarnation || cut_ns <= sim->now_ns) {
         sim_write_fail(sim, index);
         return;
     }
@@ -218,6 +237,8 @@ static void op_write_post(struct runtime *rt, const struct paged_write *spec)
     write_gate(node, spec, &flow);
     write->flowing = true;
     write->flow = network_start(sim->network, sim->now_ns, &flow);
+    if (cut_ns != TIME_NEVER)
+        sim_write_fence(sim, index, cut_ns);
 }
 
 static void op_write_stop(struct runtime *rt, uint32_t ticket)
@@ -247,13 +268,24 @@ void sim_flow_done(struct sim *sim, const struct flow_done *done)
     write->layers = done->layers;
     write->writes = done->writes;
     write->bytes = done->bytes;
-    int64_t delay_ns = 0;
-    if (sim->faults.write_delay_ns != NULL)
-        delay_ns = sim->faults.write_delay_ns(sim->faults.self, sim->now_ns, &write->spec);
-    write->landed_ns = time_add(max_i64(done->landed_ns, sim->now_ns), delay_ns);
-    write->confirmed_ns = time_add(max_i64(done->confirmed_ns, sim->now_ns), delay_ns);
-    write->pending = 2;
-    sim_push(sim, write->landed_ns, pending_pack(PENDING_LANDED, write->spec.destination, 0, index));
+    struct write_fault fault = {0};
+    if (sim->faults.write != NULL)
+        fault = sim->faults.write(sim->faults.self, sim->now_ns, write->source, &write->spec);
+    CHECK(fault.pieces <= SIM_PIECES_MAX);
+    write->fails = fault.fails;
+    write->status = fault.fails ? WRITE_FAILED : write->status;
+    write->pieces = (uint8_t)max_u32(fault.fails ? 2 : 1, fault.pieces);
+    int64_t spread_ns = (write->pieces - 1) * fault.piece_ns;
+    int64_t first_ns = time_add(max_i64(done->landed_ns, sim->now_ns), fault.delay_ns);
+    write->landed_ns = time_add(first_ns, spread_ns);
+    write->confirmed_ns =
+        time_add(max_i64(done->confirmed_ns, sim->now_ns), fault.delay_ns + spread_ns + fault.confirm_ns);
+    if (fault.fails) /* nothing lands after that has been said */
+        write->confirmed_ns = max_i64(write->confirmed_ns, time_add(write->landed_ns, 1));
+    write->pending = (uint8_t)(write->pending + write->pieces + 1);
+    for (uint32_t piece = write->pieces; piece-- > 0;)
+        sim_push(sim, time_add(first_ns, (write->pieces - 1 - piece) * fault.piece_ns),
+                 pending_pack(PENDING_LANDED, write->spec.destination, piece, index));
     sim_push(sim, write->confirmed_ns, pending_pack(PENDING_WRITE_DONE, write->source, 0, index));
 }
 
@@ -283,17 +315,34 @@ static void count_landed(struct sim *sim, struct sim_node *node, uint32_t immedi
                       &(struct event){.kind = EVENT_IMMEDIATE, .id = immediate, .count = expectation->expected});
 }
 
-void sim_landed(struct sim *sim, uint32_t index)
+void sim_landed(struct sim *sim, uint32_t index, uint32_t piece)
 {
     struct write *write = &sim->writes[index];
     struct sim_node *node = &sim->nodes[write->spec.destination];
     uint32_t immediate = write->spec.immediate;
-    uint64_t writes = write->writes;
-    bool reaches = node->alive && node->incarnation == write->spec.destination_incarnation;
+    struct sim_landing landing = {
+        .source = write->source,
+        .source_incarnation = write->source_incarnation,
+        .destination = write->spec.destination,
+        .ticket = write->spec.ticket,
+        .layers = write->layers,
+        .piece = piece,
+        .pieces = write->pieces,
+        .writes = write->writes / write->pieces + (piece < write->writes % write->pieces),
+    };
+    bool fenced = sim->now_ns >= write->fence_ns;
+    bool lost = fenced || (write->fails && piece == write->pieces - 1u);
+    bool reaches = node->alive && node->incarnation == write->spec.destination_incarnation && !lost;
+    if (fenced)
+        write->status = WRITE_FAILED;
     write->pending--;
     sim_write_release(sim, index);
-    if (reaches)
-        count_landed(sim, node, immediate, writes);
+    if (!reaches)
+        return;
+    for (uint32_t i = 0; i < sim->listener_count; i++)
+        if (sim->listeners[i].landed != NULL)
+            sim->listeners[i].landed(sim->listeners[i].self, &landing);
+    count_landed(sim, node, immediate, landing.writes);
 }
 
 static void report_transfer(struct sim *sim, const struct write *write)
@@ -336,7 +385,11 @@ void sim_write_done(struct sim *sim, uint32_t index)
 static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t count)
 {
     struct sim_node *node = node_of(rt);
+    struct sim *sim = node->sim;
     uint32_t slot = immediate & IMMEDIATE_SLOT_MASK;
+    for (uint32_t i = 0; i < sim->listener_count; i++)
+        if (sim->listeners[i].expect != NULL)
+            sim->listeners[i].expect(sim->listeners[i].self, rt->node, immediate, count);
     while (slot >= node->expectation_count) {
         uint32_t old = node->expectation_count;
         node->expectations = sim_grow(node->expectations, &node->expectation_count, sizeof *node->expectations);
@@ -350,6 +403,7 @@ static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t
         return;
     }
     *expectation = (struct expectation){.immediate = immediate, .armed = true, .expected = count};
+    node->armed_ns = node->sim->now_ns;
 }
 
 static void op_trace(struct runtime *rt, const struct trace_record *record)

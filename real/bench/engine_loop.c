@@ -81,7 +81,7 @@ bool engine_loop_aim(struct engine_loop *loop, const struct engine_card *peer, c
 {
     if (!fabric_peer_add(loop->fabric, 1 - loop->self, peer->card, peer->bytes, &loop->memory, error, error_size))
         return false;
-    loop->thread = fabric_thread_start(loop->fabric);
+    loop->thread = fabric_thread_start(loop->fabric, false);
     loop->fabric = NULL;
     return true;
 }

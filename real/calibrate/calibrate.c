@@ -4,10 +4,12 @@
 #include "base/arith.h"
 #include "host/hardware_load.h"
 #include "real/calibrate/message_meter.h"
+#include "real/control/mesh.h"
 
 #include <string.h>
 
 #define FABRIC_TURNS 12u
+#define RUN_LIMIT_NS (600 * NS_PER_S)
 
 /* A base's name may already be that of a calibrated machine. */
 static void name_machine(const struct calibration *what, struct hardware *hardware)
@@ -28,6 +30,7 @@ static bool measure_fabric(const struct calibration *what, struct profile *profi
 {
     struct hardware *hardware = &profile->hardware;
     struct fabric_times *times = &profile->fabric;
+    hardware->arm_ns = 0;
     if (!message_meter(what->bind, &hardware->message_ns, why, why_size) ||
         !fabric_meter(config, progress, times, why, why_size) ||
         !nic_fit(times->single, FABRIC_SIZES, times->stream, FABRIC_SIZES, &hardware->nic, why, why_size))
@@ -46,8 +49,11 @@ static bool measure_fabric(const struct calibration *what, struct profile *profi
 static bool measure(const struct calibration *what, struct calibrated *result, struct progress *progress, char *why,
                     size_t why_size)
 {
-    const struct fabric_meter_config fabric = {
-        .provider = what->provider, .address = what->bind, .window = what->window, .turns = FABRIC_TURNS};
+    const struct fabric_meter_config fabric = {.provider = what->provider,
+                                               .address = what->bind,
+                                               .window = what->window,
+                                               .turns = FABRIC_TURNS,
+                                               .crowded = result->plan.crowded};
     uint64_t total = fabric_meter_steps(&fabric);
     for (uint32_t t = 0; t < result->plan.count; t++)
         total += (uint64_t)step_job_launches(&result->plan.item[t]) * (what->rounds + 1);
@@ -66,6 +72,34 @@ static bool measure(const struct calibration *what, struct calibrated *result, s
     return true;
 }
 
+/* The scenarios for real, when everything else has been measured. */
+static bool correct(const struct calibration *what, struct calibrated *result, struct user_error *error)
+{
+    struct hardware *hardware = &result->profile.hardware;
+    struct real_options options = {
+        .provider = what->provider,
+        .device = what->device,
+        .bind = what->bind,
+        .window = what->window,
+        .heartbeats_missed = HEARTBEATS_MISSED_DEFAULT,
+        .limit_ns = RUN_LIMIT_NS,
+    };
+    snprintf(options.address, sizeof options.address, "%s", what->bind);
+    if (!in_run_measure(&(struct in_run_config){.scenarios = what->scenarios,
+                                                .scenario_count = what->scenario_count,
+                                                .sets = what->sets,
+                                                .set_count = what->set_count,
+                                                .options = &options},
+                        &result->plan, &result->in_run, error))
+        return false;
+    if (result->in_run.messages > 0) {
+        hardware->message_ns = result->in_run.message_ns;
+        hardware->arm_ns = result->in_run.arm_ns;
+    }
+    result->profile.in_run = &result->in_run;
+    return true;
+}
+
 bool calibrate(const struct calibration *what, struct calibrated *result, struct user_error *error)
 {
     char why[512] = "";
@@ -79,7 +113,7 @@ bool calibrate(const struct calibration *what, struct calibrated *result, struct
     if (!hardware_load(what->base, &profile->hardware, error))
         return false;
     for (size_t i = 0; i < what->scenario_count; i++)
-        if (!step_plan_add(&result->plan, what->scenarios[i], what->device, error))
+        if (!step_plan_add(&result->plan, what->scenarios[i], what->sets, what->set_count, what->device, error))
             return false;
     name_machine(what, &profile->hardware);
     profile_describe_host(profile);
@@ -88,5 +122,5 @@ bool calibrate(const struct calibration *what, struct calibrated *result, struct
     progress_end(progress);
     if (why[0] != '\0')
         user_error_set(error, NULL, 0, NULL, "%s", why);
-    return good;
+    return good && (!what->in_run || correct(what, result, error));
 }

@@ -2,6 +2,7 @@
 #ifndef TANDEM_REAL_CALIBRATE_CALIBRATE_H
 #define TANDEM_REAL_CALIBRATE_CALIBRATE_H
 
+#include "real/calibrate/in_run.h"
 #include "real/calibrate/profile.h"
 
 struct calibration {
@@ -14,12 +15,16 @@ struct calibration {
     uint32_t rounds; /* of steps */
     const char *const *scenarios;
     size_t scenario_count;
+    const struct scenario_override *sets; /* what the scenarios are loaded with */
+    size_t set_count;
+    bool in_run; /* correct the figures by a run of each scenario (in_run.h) */
 };
 
 struct calibrated {
     struct profile profile;
     struct step_plan plan;
     struct step_quality quality[STEP_TABLES_MAX];
+    struct in_run in_run;
 };
 
 /* Fills *result, to which profile points. False with an error, or without one when interrupted. The caller has one

@@ -172,10 +172,10 @@ static void serve_polling(struct meeting *meeting, struct fabric *fabric)
 }
 
 /* As an instance's loop: it sleeps until the thread wakes it. Takes the engine over. */
-static void serve_sleeping(struct meeting *meeting, struct fabric *fabric)
+static void serve_sleeping(struct meeting *meeting, struct fabric *fabric, bool crowded)
 {
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
-    struct fabric_thread *thread = fabric_thread_start(fabric);
+    struct fabric_thread *thread = fabric_thread_start(fabric, crowded);
     while (!atomic_load(&meeting->stop)) {
         struct pollfd wait = {.fd = fabric_thread_fd(thread), .events = POLLIN};
         struct fabric_report report;
@@ -211,7 +211,7 @@ static _Noreturn void target(const struct fabric_meter_config *config, uint32_t 
     }
     serve_polling(meeting, fabric);
     if (atomic_load(&meeting->threads))
-        serve_sleeping(meeting, fabric);
+        serve_sleeping(meeting, fabric, config->crowded);
     else
         fabric_free(fabric);
     _exit(0);
@@ -396,7 +396,7 @@ static void time_threads(struct writer *writer, _Atomic uint64_t *counter, struc
     int64_t known_ns[IDLES] = {0};
     atomic_store(&writer->meeting->threads, true);
     prctl(PR_SET_TIMERSLACK, SLACK_NS);
-    struct fabric_thread *thread = fabric_thread_start(writer->fabric);
+    struct fabric_thread *thread = fabric_thread_start(writer->fabric, writer->config->crowded);
     prctl(PR_SET_TIMERSLACK, 1UL);
     writer->fabric = NULL;
     for (uint32_t i = 0; i < IDLES && !writer->failed; i++) {

@@ -16,6 +16,7 @@ struct fabric_meter_config {
     const char *address;
     uint32_t window; /* writes in flight */
     uint32_t turns;  /* of each kind and size, at least 1 */
+    bool crowded;    /* as the threads of a run would be (real_world_crowded) */
 };
 
 struct fabric_times {

@@ -195,6 +195,34 @@ static void print_steps_head(FILE *file, const struct profile *profile)
     }
 }
 
+static void print_correction(FILE *file, const char *steps, const char *kind, const struct step_correction *correction)
+{
+    if (correction->launches < LINE_SAMPLES_LEAST)
+        fprintf(file, "--   %s, %s: %" PRIu32 " launches, too few: as measured alone\n", steps, kind,
+                correction->launches);
+    else
+        fprintf(file, "--   %s, %s: x %.2f and %.0f us a launch, by %" PRIu32 " launches\n", steps, kind,
+                correction->line.factor, correction->line.base_ns * 1e-3, correction->launches);
+}
+
+static void print_in_run(FILE *file, const struct profile *profile)
+{
+    const struct in_run *in_run = profile->in_run;
+    if (in_run == NULL)
+        return;
+    fprintf(file,
+            "--\n-- Corrected by a run of each scenario, with other arrivals than its own, all processes at work:\n");
+    for (uint32_t t = 0; t < profile->steps->count; t++) {
+        const struct step_job *job = &profile->steps->item[t];
+        if (job->table.prefill.row_count > 0)
+            print_correction(file, job->name, "prefill", &in_run->prefill[t]);
+        if (job->table.decode.row_count > 0)
+            print_correction(file, job->name, "decode", &in_run->decode[t]);
+    }
+    fprintf(file, "--   messages: medians of %" PRIu32 " of the front and of %" PRIu32 " that waited for a count\n",
+            in_run->messages, in_run->armed);
+}
+
 static void print_nic(FILE *file, const struct nic *nic)
 {
     char knee[32];
@@ -210,7 +238,7 @@ static void print_nic(FILE *file, const struct nic *nic)
     fprintf(file, "  },\n");
 }
 
-static void print_machine(FILE *file, const struct hardware *hardware)
+static void print_machine(FILE *file, const struct hardware *hardware, bool in_run)
 {
     text_line(file, 2, "name", hardware->name, NULL);
     if (hardware->gpu[0] != '\0')
@@ -227,7 +255,10 @@ static void print_machine(FILE *file, const struct hardware *hardware)
     print_nic(file, &hardware->nic);
     time_line(file, 2, "watcher", hardware->watcher_ns * 1000, "measured: tick of the layer counter to post");
     time_line(file, 2, "poll", hardware->poll_ns * 1000, "measured: landed to known by a loop that sleeps");
-    time_line(file, 2, "message", hardware->message_ns * 1000, "measured: half a round trip of 128 bytes");
+    time_line(file, 2, "message", hardware->message_ns * 1000,
+              in_run ? "measured: of the front, in a run" : "measured: half a round trip of 128 bytes");
+    if (hardware->arm_ns > 0)
+        time_line(file, 2, "arm", hardware->arm_ns * 1000, "measured: longer, of what waited for a count");
     quantity_line(file, 2, "price", "usd_per_hour", (int64_t)hardware->usd_micros_per_gpu_hour, 1000000, NULL);
     text_line(file, 2, "price_basis", hardware->price_basis, NULL);
 }
@@ -275,6 +306,8 @@ static void print_steps(FILE *file, const struct step_plan *plan)
         text_line(file, 6, "model", table->model, NULL);
         print_sharding(file, &table->parallelism);
         time_line(file, 6, "first_layer", table->first_layer_ns * 1000, "launch to the first tick, of the median step");
+        if (table->launch_ns > 0)
+            time_line(file, 6, "launch", table->launch_ns * 1000, "of decode steps, beyond the steps");
         print_grid(file, "prefill", "tokens", "keys", &table->prefill);
         print_grid(file, "decode", "sequences", "context", &table->decode);
         fprintf(file, "    },\n");
@@ -287,8 +320,9 @@ void profile_print(FILE *file, const struct profile *profile)
     print_head(file, profile);
     print_fit(file, profile);
     print_steps_head(file, profile);
+    print_in_run(file, profile);
     fprintf(file, "return machine {\n");
-    print_machine(file, &profile->hardware);
+    print_machine(file, &profile->hardware, profile->in_run != NULL);
     print_steps(file, profile->steps);
     fprintf(file, "}\n");
 }

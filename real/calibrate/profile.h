@@ -6,6 +6,7 @@
 
 #include "host/user_error.h"
 #include "real/calibrate/fabric_meter.h"
+#include "real/calibrate/in_run.h"
 #include "real/calibrate/step_meter.h"
 
 #include <stdio.h>
@@ -22,6 +23,7 @@ struct profile {
     struct fabric_times fabric;
     const struct step_plan *steps;
     const struct step_quality *quality; /* [steps->count] */
+    const struct in_run *in_run;        /* by which steps and messages are corrected; NULL: they are not */
 };
 
 /* Date, processors and load of this moment. */

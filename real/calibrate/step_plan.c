@@ -29,11 +29,6 @@ static struct step_limits limits_of(const struct node_config *config)
     };
 }
 
-static bool same_sharding(const struct parallelism *a, const struct parallelism *b)
-{
-    return a->tensor == b->tensor && a->data == b->data && a->expert == b->expert && a->pipeline == b->pipeline;
-}
-
 /* The executors get room for batches that the axes ask for and a run would not make: one sequence more or longer. */
 static void make_room(struct step_job *job)
 {
@@ -63,7 +58,7 @@ static bool add_node(struct step_plan *plan, const struct real_world *world, uin
     struct step_limits limits = limits_of(config);
     uint32_t place = 0;
     while (place < plan->count && (strcmp(plan->item[place].table.model, scenario->model.name) != 0 ||
-                                   !same_sharding(&plan->item[place].table.parallelism, parallelism)))
+                                   !parallelism_same(&plan->item[place].table.parallelism, parallelism)))
         place++;
     if (place == STEP_TABLES_MAX) {
         user_error_set(error, scenario->path, 0, "pools", "more than %d models and shardings in one profile",
@@ -118,11 +113,15 @@ static bool add_choice(struct step_plan *plan, struct real_world *world, uint32_
     return true;
 }
 
-bool step_plan_add(struct step_plan *plan, const char *scenario, const char *device, struct user_error *error)
+bool step_plan_add(struct step_plan *plan, const char *scenario, const struct scenario_override *sets, size_t set_count,
+                   const char *device, struct user_error *error)
 {
     struct real_world world;
-    bool good = real_world_load(&world, scenario, NULL, 0, -1, error);
+    bool good = real_world_load(&world, scenario, sets, set_count, -1, error);
     uint32_t most = 1;
+    uint32_t nodes = good ? world.deployment->node_count : 0;
+    if (good && real_world_crowded(real_world_ranks_before(&world, nodes), nodes - 1))
+        plan->crowded = true;
     for (uint32_t p = 0; good && p < world.scenario->pool_count; p++)
         most = max_u32(most, world.scenario->pools[p].sharding_count);
     for (uint32_t sharding = 0; good && sharding < most; sharding++)

@@ -4,6 +4,7 @@
 #ifndef TANDEM_REAL_CALIBRATE_STEP_PLAN_H
 #define TANDEM_REAL_CALIBRATE_STEP_PLAN_H
 
+#include "host/scenario_lua.h"
 #include "host/user_error.h"
 #include "real/calibrate/knots.h"
 #include "real/process/mailbox.h"
@@ -17,12 +18,14 @@ struct step_job {
 
 struct step_plan {
     uint32_t count;
+    bool crowded; /* one of the scenarios has more to run than this machine has processors (real_world_crowded) */
     struct step_job item[STEP_TABLES_MAX];
 };
 
 /* Adds what the scenario's pools need, by every sharding that they offer. Pools with the same model and sharding share
  * a table whose axes reach as far as any of them does. False with an error. */
-bool step_plan_add(struct step_plan *plan, const char *scenario, const char *device, struct user_error *error);
+bool step_plan_add(struct step_plan *plan, const char *scenario, const struct scenario_override *sets, size_t set_count,
+                   const char *device, struct user_error *error);
 
 /* Launches that one round over all cells makes. */
 uint32_t step_job_launches(const struct step_job *job);

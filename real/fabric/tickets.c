@@ -79,7 +79,7 @@ static void ticket_copy_pages(struct ticket *ticket, const struct paged_write *w
     if (destinations > 0)
         memcpy(ticket->pages + sources, write->destination_pages, destinations * sizeof *ticket->pages);
     ticket->source_pages = ticket->pages;
-    ticket->destination_pages = ticket->pages + sources;
+    ticket->destination_pages = sources > 0 ? ticket->pages + sources : ticket->pages; /* both NULL for a tail alone */
 }
 
 /* Source pages are this node's own numbers; what the peer asked for is checked, and refused by failing. */

@@ -1,4 +1,5 @@
 /* tandem replay-events: what each node of a real run was told, told to it again: it must make the same calls. */
+#include "base/check.h"
 #include "base/limits.h"
 #include "host/interrupt.h"
 #include "host/run_command.h"
@@ -40,20 +41,48 @@ static bool load_world(struct results *store, int64_t run, struct real_world *wo
     return !error->set;
 }
 
-/* Returns whether the node made the same calls, as far as it was recorded. */
-static bool replay_node(const struct real_world *world, uint32_t node, const char *path, struct table *table)
+/* Returns whether the node made the same calls, as far as it was recorded; where not, *divergence says which differs,
+ * if the recording could be read. */
+static bool replay_node(const struct real_world *world, uint32_t node, const char *path, struct table *table,
+                        struct divergence *divergence)
 {
     char why[640] = "the same calls";
+    const char *name = world->deployment->instances[node].name;
     struct runtime_limits limits = real_world_limits();
-    int64_t events = recording_replay(path, &world->deployment->configs[node], &limits, why, sizeof why);
+    struct recording_listener listener = {.divergence = divergence};
+    memset(divergence, 0, sizeof *divergence);
+    snprintf(divergence->node, sizeof divergence->node, "%s", name);
+    int64_t events =
+        recording_replay_heard(path, &world->deployment->configs[node], &limits, &listener, why, sizeof why);
     table_row(table);
-    table_text(table, world->deployment->instances[node].name);
+    table_text(table, name);
     if (events < 0)
         table_none(table);
     else
         table_integer(table, events);
-    table_text(table, why);
+    table_text(table, divergence->found ? "other calls" : why);
     return events >= 0;
+}
+
+/* The divergences of all nodes, in the order of the table, are told after it. */
+static void print_answer(const struct output *output, const struct table *table, const struct divergence *divergences,
+                         uint32_t count)
+{
+    if (output->format == OUTPUT_JSON) {
+        json_t *rows = table_json(table);
+        for (uint32_t i = 0; i < count; i++)
+            json_object_set_new(json_array_get(rows, i), "divergence", divergence_json(&divergences[i]));
+        output_json(output, rows);
+        json_decref(rows);
+        return;
+    }
+    output_table(output, table);
+    for (uint32_t i = 0; i < count && output->format != OUTPUT_CSV; i++) {
+        if (!divergences[i].found)
+            continue;
+        fputc('\n', output->file);
+        divergence_write(output->file, &divergences[i], "recorded", "replayed", "");
+    }
 }
 
 static int replay_events(const struct real_world *world, const char *folder, const struct output *output,
@@ -62,6 +91,8 @@ static int replay_events(const struct real_world *world, const char *folder, con
     uint32_t found = 0;
     bool same = true;
     struct table *table = table_new(NULL);
+    struct divergence *divergences = calloc(world->deployment->node_count, sizeof *divergences);
+    CHECK(divergences != NULL);
     table_column(table, "node", "node");
     table_column(table, "events", "events");
     table_column(table, "outcome", "outcome");
@@ -70,14 +101,15 @@ static int replay_events(const struct real_world *world, const char *folder, con
         snprintf(path, sizeof path, "%s/node-%" PRIu32 ".events", folder, i);
         if (access(path, R_OK) != 0)
             continue;
+        same = replay_node(world, i, path, table, &divergences[found]) && same;
         found++;
-        same = replay_node(world, i, path, table) && same;
     }
     if (found == 0)
         user_error_set(error, folder, 0, NULL,
                        "holds no recording; `tandem run SCENARIO --backend real --record-events %s` makes one", folder);
     else
-        output_table(output, table);
+        print_answer(output, table, divergences, found);
+    free(divergences);
     table_free(table);
     return found == 0 ? EXIT_USER : interrupt_requested() ? EXIT_INTERRUPTED : same ? EXIT_OK : EXIT_WORSE;
 }
@@ -108,7 +140,8 @@ const struct command command_replay_events = {
     .description =
         "FOLDER is what `tandem run --backend real --record-events` wrote for this run. Each node is made anew,\n"
         "without any process or fabric, and given every recorded event at its recorded time. It must make the calls\n"
-        "that it made, byte by byte; the first that differs is told. Exit status 1: one does.",
+        "that it made, byte by byte; the first that differs is told as `tandem check` tells a decision. Exit status 1: "
+        "one does.",
     .options = replay_events_options,
     .run = run,
 };

@@ -361,14 +361,22 @@ static int run_all(struct sweep *sweep, const struct scenario *scenario, const s
     return worst;
 }
 
-/* Ranks of the instances on this machine that come before this process's. */
-static uint32_t ranks_here_before(const struct real_world *world, const struct pmix_wire *wire)
+/* Ranks and instances on this machine, of the job's processes before `end`. */
+struct neighbours {
+    uint32_t ranks;
+    uint32_t instances;
+};
+
+static struct neighbours neighbours_before(const struct real_world *world, const struct pmix_wire *wire, uint32_t end)
 {
-    uint32_t ranks = 0;
-    for (uint32_t i = 1; i < wire->rank; i++)
-        if (pmix_wire_near(wire, i))
-            ranks += world->deployment->instances[i].ranks;
-    return ranks;
+    struct neighbours here = {0};
+    for (uint32_t i = 1; i < end; i++) {
+        if (!pmix_wire_near(wire, i))
+            continue;
+        here.ranks += world->deployment->instances[i].ranks;
+        here.instances++;
+    }
+    return here;
 }
 
 /* A process of somebody else's job, and not its first: an instance. */
@@ -385,7 +393,9 @@ static int run_as_instance(struct sweep *sweep, const char *path, const struct s
         return EXIT_OK; /* the launcher says so to the user, and must not be ended before it has */
     }
     if (good) {
-        start.device_first = ranks_here_before(&world, &sweep->wire);
+        struct neighbours all = neighbours_before(&world, &sweep->wire, world.deployment->node_count);
+        start.device_first = neighbours_before(&world, &sweep->wire, start.node).ranks;
+        start.crowded = real_world_crowded(all.ranks, all.instances);
         good = pmix_wire_receive(&sweep->wire, start.front_address, &start.front_port, start.token, why, sizeof why) &&
                instance_run(&start, why, sizeof why);
         if (!good)
@@ -500,7 +510,9 @@ static int run_instance(const struct command_context *command, const struct argu
                         error)) {
         char why[512] = "";
         start.node = (uint32_t)node;
+        uint32_t nodes = world.deployment->node_count;
         start.device_first = real_world_ranks_before(&world, start.node);
+        start.crowded = real_world_crowded(real_world_ranks_before(&world, nodes), nodes - 1);
         if (start.node >= world.deployment->node_count || !read_front(argument_text(arguments, "front"), &start))
             user_error_set(error, NULL, 0, NULL, "an instance is started by `tandem run --backend real`");
         else if (!(good = instance_run(&start, why, sizeof why)))

@@ -30,13 +30,18 @@
 #define SPINS 128u
 #define SPIN_GAP_NS 500
 #define NAP_NS 20000L
-#define NAPS 500u /* 10 ms without anything */
+#define NAPPING_NS (10 * NS_PER_MS) /* without anything: from then on longer */
 #define LONG_NAP_NS 100000L
 
-/* When nothing is in flight and nobody was told to write here, nothing can come but what a provider says to itself, and
- * the thread leaves the processor to those that compute; a command wakes it. */
-#define CALM_NAPS 50u
-#define CALM_NAP_NS 2000000L
+/* Where threads outnumber processors, whoever polls takes a core from those that compute, and a rank that is
+ * interrupted holds up the others at their next barrier: a wake-up costs a step more than a nap costs a write. Naps
+ * then grow to what is still short beside a step. */
+#define CROWDED_SPINS 8u
+#define CROWDED_NAP_NS 500000L
+
+/* When nothing is in flight and nobody was told to write here, nothing can come but what a provider says to itself:
+ * naps grow until they cost nothing. A command ends them. */
+#define CALM_NAP_NS (20 * NS_PER_MS)
 
 /* A thread that has carried nothing out for so long, of the clock or of a core, never will. */
 #define HOPELESS_NS (20 * NS_PER_S)
@@ -90,6 +95,7 @@ struct fabric_thread {
     _Atomic uint64_t quiet; /* commands after which the engine was quiet; UINT64_MAX: it is not */
     unsigned char card[FABRIC_CARD_BYTES_MAX];
     _Atomic uint64_t late;
+    bool crowded;
     bool staged;
     _Atomic uint64_t staged_bytes;
     _Atomic int64_t staged_ns;
@@ -206,23 +212,40 @@ static void publish_staging(struct fabric_thread *thread)
     atomic_store_explicit(&thread->staged_ns, staging.copy_ns, memory_order_relaxed);
 }
 
-/* `heard`: the bell before commands were looked for, so that none is slept over. */
-static void rest(struct fabric_thread *thread, uint32_t idle, uint32_t heard)
+/* What an idle thread has waited so far. */
+struct idleness {
+    uint32_t polls;
+    int64_t nap_ns; /* the newest */
+    int64_t napped_ns;
+};
+
+static int64_t nap_most_ns(const struct fabric_thread *thread, const struct idleness *idle)
 {
-    if (idle <= SPINS) {
+    if (fabric_quiet(thread->fabric) && !fabric_awaits(thread->fabric))
+        return CALM_NAP_NS;
+    if (thread->crowded)
+        return CROWDED_NAP_NS;
+    return idle->napped_ns < NAPPING_NS ? NAP_NS : LONG_NAP_NS;
+}
+
+/* `heard`: the bell before commands were looked for, so that none is slept over. */
+static void rest(struct fabric_thread *thread, struct idleness *idle, uint32_t heard)
+{
+    if (idle->polls++ < (thread->crowded ? CROWDED_SPINS : SPINS)) {
         int64_t until_ns = clock_now_ns() + SPIN_GAP_NS;
         while (clock_now_ns() < until_ns)
             continue;
         return;
     }
-    bool calm = idle >= SPINS + CALM_NAPS && fabric_quiet(thread->fabric) && !fabric_awaits(thread->fabric);
-    word_wait(&thread->bell, heard, calm ? CALM_NAP_NS : idle < SPINS + NAPS ? NAP_NS : LONG_NAP_NS);
+    idle->nap_ns = min_i64(max_i64(2 * idle->nap_ns, NAP_NS), nap_most_ns(thread, idle));
+    idle->napped_ns += idle->nap_ns;
+    word_wait(&thread->bell, heard, idle->nap_ns);
 }
 
 static void *run(void *self)
 {
     struct fabric_thread *thread = self;
-    uint32_t idle = 0;
+    struct idleness idle = {.polls = 0};
     prctl(PR_SET_TIMERSLACK, 1); /* else a nap is 50 us longer than it says */
     while (!atomic_load_explicit(&thread->quit, memory_order_acquire)) {
         struct fabric_event events[EVENTS_AT_ONCE];
@@ -242,9 +265,10 @@ static void *run(void *self)
         atomic_store_explicit(&thread->late, fabric_counters(thread->fabric).late, memory_order_relaxed);
         atomic_store_explicit(&thread->quiet, fabric_quiet(thread->fabric) ? done : UINT64_MAX, memory_order_release);
         publish_staging(thread);
-        idle = busy || count > 0 || !still ? 0 : idle + (idle < UINT32_MAX);
-        if (idle > 0)
-            rest(thread, idle, heard);
+        if (busy || count > 0 || !still)
+            idle = (struct idleness){.polls = 0};
+        else
+            rest(thread, &idle, heard);
     }
     fabric_free(thread->fabric);
     return NULL;
@@ -252,10 +276,11 @@ static void *run(void *self)
 
 /* ---- The loop's side --------------------------------------------------------------------------------------------- */
 
-struct fabric_thread *fabric_thread_start(struct fabric *fabric)
+struct fabric_thread *fabric_thread_start(struct fabric *fabric, bool crowded)
 {
     struct fabric_thread *thread = allocate(1, sizeof *thread);
     thread->fabric = fabric;
+    thread->crowded = crowded;
     thread->staged = fabric_staged(fabric);
     thread->commands = make_ring(COMMANDS, sizeof(struct fabric_command));
     thread->reports = make_ring(REPORTS, sizeof(struct fabric_report));

@@ -32,8 +32,9 @@ struct fabric_report {
     char error[128];
 };
 
-/* Takes the engine over and starts the thread. */
-struct fabric_thread *fabric_thread_start(struct fabric *fabric);
+/* Takes the engine over and starts the thread. `crowded`: the machine has more to run than processors, and the thread
+ * leaves them to others where it can (real_world_crowded). */
+struct fabric_thread *fabric_thread_start(struct fabric *fabric, bool crowded);
 
 /* Ends the thread and frees the engine. False when the thread does not come back from the provider (a peer died or
  * hangs with a lock that shm shares between them): then nothing is freed, for it may still touch all of it, and the

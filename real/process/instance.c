@@ -14,7 +14,11 @@
 #include <unistd.h>
 
 #define TURN_NS INT64_C(5000000)
-#define REPORT_NS INT64_C(10000000) /* records reach the front at least this often: they say that none is missing */
+#define IDLE_TURN_NS INT64_C(50000000) /* nobody waits for anything: a machine with few processors has better to do */
+
+/* Records reach the front at least this often, and where there are none, the word that none is missing. */
+#define REPORT_NS INT64_C(10000000)
+#define IDLE_REPORT_NS INT64_C(100000000)
 
 static void *allocate(size_t count, size_t size)
 {
@@ -332,7 +336,7 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
         fabric_choice_text(fabric, instance->nics_text, sizeof instance->nics_text);
     }
     if (fabric != NULL)
-        instance->fabric = fabric_thread_start(fabric);
+        instance->fabric = fabric_thread_start(fabric, instance->start->crowded);
     return fabric != NULL;
 }
 
@@ -435,11 +439,12 @@ static bool drained(const struct instance *instance)
 
 static void turn(struct instance *instance)
 {
-    real_runtime_turn(instance->real, TURN_NS);
+    bool idle = instance->started && !instance->stopping && instance->record_count == 0;
+    real_runtime_turn(instance->real, idle ? IDLE_TURN_NS : TURN_NS);
     if (instance->finished || !instance->started)
         return;
     int64_t now_ns = real_runtime_now_ns(instance->real);
-    if (now_ns - instance->reported_ns >= REPORT_NS) {
+    if (now_ns - instance->reported_ns >= (instance->record_count > 0 ? REPORT_NS : IDLE_REPORT_NS)) {
         instance->reported_ns = now_ns;
         instance_report(instance, now_ns);
     }

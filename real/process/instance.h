@@ -13,6 +13,7 @@ struct instance_start {
     const struct real_options *options;
     uint32_t node;
     uint32_t device_first; /* ranks of instances on this machine that come before this one's */
+    bool crowded;          /* real_world_crowded(), of this machine */
     char front_address[CONTROL_ADDRESS_BYTES];
     uint16_t front_port;
     unsigned char token[CONTROL_TOKEN_BYTES];

@@ -5,6 +5,7 @@
 #ifndef TANDEM_REAL_PROCESS_LAUNCHER_H
 #define TANDEM_REAL_PROCESS_LAUNCHER_H
 
+#include "host/run_record.h"
 #include "host/workload.h"
 #include "real/fabric/topology.h"
 #include "real/process/token_book.h"

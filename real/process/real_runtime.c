@@ -57,6 +57,7 @@ struct real_runtime {
     /* The launch in progress. */
     bool launched;
     uint32_t ticket;
+    int64_t launched_ns;
     uint64_t counter_base;
     uint64_t next_base;
     struct launch_sums sums;
@@ -302,6 +303,7 @@ static void op_launch(struct runtime *rt, const struct step_launch *launch)
     CHECK(stepper->ops != NULL && !real->launched && launch->repeat_max >= 1);
     real->launched = true;
     real->ticket = launch->ticket;
+    real->launched_ns = rt->now_ns;
     real->counter_base = real->next_base;
     real->next_base += (uint64_t)launch->repeat_max * stepper->stride;
     real->sums = launch_sums(launch);
@@ -654,8 +656,8 @@ static void steps_done(struct real_runtime *real, const struct steps_outcome *ou
         .decode_sequences = (uint32_t)real->sums.tokens,
         .prefill_tokens = real->sums.prefill_tokens,
         .decode_context = real->sums.decode_context,
-        .start_ns = outcome->start_ns - origin_ns,
-        .end_ns = outcome->end_ns[outcome->steps - 1] - origin_ns,
+        .start_ns = real->launched_ns,
+        .end_ns = real_runtime_now_ns(real),
     };
     struct steps_outcome news = with_news(real, outcome);
     if (listener->steps != NULL)

@@ -30,7 +30,8 @@ struct real_listener {
     void *self;
     void (*trace)(void *self, int64_t now_ns, const struct trace_record *record);
     void (*before_send)(void *self, uint32_t node); /* something is about to be queued for that node */
-    /* A launch is over; `outcome` has the tokens that are news. */
+    /* A launch is over; `outcome` has the tokens that are news. The row's times are the node's, from the call to the
+     * event, as in simulation; the outcome's are those of the steps alone. */
     void (*steps)(void *self, const struct step_row *row, const struct steps_outcome *outcome);
     void (*transfer)(void *self, const struct transfer_row *row);
     void (*after)(void *self, const struct event *event); /* the node has handled it */

@@ -1,4 +1,5 @@
 /* See real_world.h. */
+#define _GNU_SOURCE
 #include "real/process/real_world.h"
 
 #include "base/arith.h"
@@ -6,6 +7,7 @@
 #include "real/control/mesh.h"
 #include "real/process/fabric_thread.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,6 +33,12 @@ static bool check(const struct real_world *world, struct user_error *error)
         if (world->deployment->configs[i].scheduler.draft_tokens > 0)
             user_error_set(error, scenario->path, 0, NULL, "%s drafts tokens; in a real run a step yields one", name);
     }
+    if (world->scenario->load.arrivals == ARRIVAL_SESSIONS)
+        user_error_set(error, world->scenario->path, 0, "load",
+                       "is of sessions, whose turns follow answers; they are simulated, not yet run for real");
+    if (world->scenario->load.warmup_requests > 0)
+        user_error_set(error, world->scenario->path, 0, "load.warmup_requests",
+                       "is for simulations; the warm-up of a real run is a time, load.warmup");
     return !error->set;
 }
 
@@ -42,6 +50,10 @@ bool real_world_load(struct real_world *world, const char *path, const struct sc
         return false;
     const struct scenario *scenario = world->scenario;
     world->seed = seed < 0 ? scenario->seed : (uint64_t)seed;
+    if (scenario->faults != NULL) {
+        user_error_set(error, scenario->path, 0, "faults", "they are played in simulation alone (--backend sim)");
+        return false;
+    }
     if (scenario->load.arrivals == ARRIVAL_TRACE) {
         world->recorded = trace_file_read(scenario->load.trace_path, scenario->load.trace_format, error);
         if (world->recorded == NULL)
@@ -126,6 +138,13 @@ uint32_t real_world_ranks_before(const struct real_world *world, uint32_t node)
     for (uint32_t i = 1; i < node; i++)
         ranks += world->deployment->instances[i].ranks;
     return ranks;
+}
+
+bool real_world_crowded(uint32_t ranks, uint32_t instances)
+{
+    cpu_set_t allowed;
+    uint32_t processors = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? (uint32_t)CPU_COUNT(&allowed) : 1;
+    return ranks + 2 * instances + 1 > processors;
 }
 
 struct runtime_limits real_world_limits(void)

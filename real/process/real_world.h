@@ -53,6 +53,10 @@ struct executor_setup real_world_executor_setup(const struct real_world *world, 
 /* Ranks of all instances before `node`; of all instances where it is the number of nodes. */
 uint32_t real_world_ranks_before(const struct real_world *world, uint32_t node);
 
+/* Whether so many ranks and instances have more to run at a time on this machine than it has processors for: an
+ * executor a rank, a loop and a fabric thread an instance, and the front. */
+bool real_world_crowded(uint32_t ranks, uint32_t instances);
+
 /* Limits of every node's runtime. */
 struct runtime_limits real_world_limits(void);
 

@@ -30,6 +30,8 @@ struct recording {
     size_t *starts; /* of the calls in them */
     size_t start_count;
     size_t start_room;
+    uint32_t line_count; /* of a replay: what was done last */
+    struct divergence_line lines[DIVERGENCE_BEFORE_MAX];
 };
 
 /* ---- Calls as bytes ---------------------------------------------------------------------------------------------- */
@@ -114,6 +116,8 @@ static void op_launch(struct runtime *rt, const struct step_launch *launch)
     }
     if (recording->inner != NULL)
         rt_launch(recording->inner, launch);
+    else if (recording->listener.launch != NULL)
+        recording->listener.launch(recording->listener.self, rt->now_ns, launch);
 }
 
 static void op_launch_end(struct runtime *rt, uint32_t ticket)
@@ -160,6 +164,8 @@ static void op_immediate_expect(struct runtime *rt, uint32_t immediate, uint64_t
     APPEND(recording, CALL_EXPECT, immediate, count);
     if (recording->inner != NULL)
         rt_immediate_expect(recording->inner, immediate, count);
+    else if (recording->listener.expect != NULL)
+        recording->listener.expect(recording->listener.self, rt->now_ns, immediate, count);
 }
 
 static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t length)
@@ -169,6 +175,8 @@ static void op_send(struct runtime *rt, uint32_t node, const void *bytes, size_t
     append(recording, bytes, length);
     if (recording->inner != NULL)
         rt_send(recording->inner, node, bytes, length);
+    else if (recording->listener.send != NULL)
+        recording->listener.send(recording->listener.self, rt->now_ns, node);
 }
 
 static void op_trace(struct runtime *rt, const struct trace_record *record)
@@ -365,7 +373,45 @@ static int read_entry(FILE *file, struct entry *entry)
     return 1;
 }
 
-static bool same_calls(const struct recording *recording, const struct entry *entry, int64_t number, char *error,
+/* ---- What led to a difference ------------------------------------------------------------------------------------ */
+
+static void remember(struct recording *recording, int64_t now_ns, const char *prefix, const char *text)
+{
+    if (recording->line_count == DIVERGENCE_BEFORE_MAX)
+        memmove(&recording->lines[0], &recording->lines[1], --recording->line_count * sizeof recording->lines[0]);
+    struct divergence_line *line = &recording->lines[recording->line_count++];
+    line->at_ns = now_ns;
+    snprintf(line->text, sizeof line->text, "%s%s", prefix, text);
+}
+
+/* The last of the first `count` calls of the event in hand, in which both were alike. */
+static void remember_calls(struct recording *recording, size_t count, int64_t now_ns)
+{
+    if (recording->listener.divergence == NULL)
+        return;
+    for (size_t i = count - (size_t)min_u64(count, DIVERGENCE_BEFORE_MAX); i < count; i++) {
+        char text[DIVERGENCE_TEXT_SIZE - 8];
+        size_t start = recording->starts[i];
+        recording_call_text(recording->calls + start, recording->used - start, text, sizeof text);
+        remember(recording, now_ns, "", text);
+    }
+}
+
+/* The caller has put the node's name there. */
+static void tell(const struct recording *recording, const struct divergence *found)
+{
+    struct divergence *divergence = recording->listener.divergence;
+    if (divergence == NULL)
+        return;
+    char name[sizeof divergence->node];
+    memcpy(name, divergence->node, sizeof name);
+    *divergence = *found;
+    memcpy(divergence->node, name, sizeof name);
+    divergence->before_count = recording->line_count;
+    memcpy(divergence->before, recording->lines, sizeof divergence->before);
+}
+
+static bool same_calls(struct recording *recording, const struct entry *entry, int64_t number, char *error,
                        size_t error_size)
 {
     const unsigned char *recorded = entry->bytes + entry->data_bytes;
@@ -385,15 +431,21 @@ static bool same_calls(const struct recording *recording, const struct entry *en
         start = at;
         place = recording->start_count;
     }
+    struct divergence found = {.what = "event", .found = true, .record = (uint64_t)number};
+    found.time_a_ns = found.time_b_ns = entry->now_ns;
+    found.request = recording_call_request(recorded + start, (size_t)entry->call_bytes - start);
     char event[96];
-    char was[160];
-    char is[160];
     recording_event_text(&entry->event, event, sizeof event);
-    recording_call_text(recorded + start, (size_t)entry->call_bytes - start, was, sizeof was);
-    recording_call_text(recording->calls + start, recording->used - start, is, sizeof is);
+    recording_call_text(recorded + start, (size_t)entry->call_bytes - start, found.a, sizeof found.a);
+    recording_call_text(recording->calls + start, recording->used - start, found.b, sizeof found.b);
     snprintf(error, error_size, "event %" PRId64 ", %s, at %" PRId64 " ns: call %zu was to %s and is now to %s%s",
-             number, event, entry->now_ns, place + 1, was, is,
-             strcmp(was, is) == 0 ? ": they differ in what follows" : "");
+             number, event, entry->now_ns, place + 1, found.a, found.b,
+             strcmp(found.a, found.b) == 0 ? ": they differ in what follows" : "");
+    if (strcmp(found.a, found.b) == 0)
+        snprintf(found.b, sizeof found.b, "the same, with other values after it");
+    remember(recording, entry->now_ns, "told of ", event);
+    remember_calls(recording, place, entry->now_ns);
+    tell(recording, &found);
     return false;
 }
 
@@ -409,8 +461,12 @@ static int64_t replay(struct recording *recording, FILE *file, char *error, size
             recording->used = 0;
             recording->start_count = 0;
             recording->runtime.now_ns = entry.now_ns;
+            if (recording->listener.event != NULL)
+                recording->listener.event(recording->listener.self, entry.now_ns, &entry.event);
             node_handle(recording->node, &entry.event);
             same = same_calls(recording, &entry, number, error, error_size);
+            if (same)
+                remember_calls(recording, recording->start_count, entry.now_ns);
         }
         entry_free(&entry);
         if (got == 0)

@@ -10,6 +10,7 @@
 #ifndef TANDEM_REAL_PROCESS_RECORDING_H
 #define TANDEM_REAL_PROCESS_RECORDING_H
 
+#include "host/divergence.h"
 #include "node.h"
 
 struct recording;
@@ -31,10 +32,16 @@ void recording_handle(struct recording *recording, const struct event *event);
 int64_t recording_replay(const char *path, const struct node_config *config, const struct runtime_limits *limits,
                          char *error, size_t error_size);
 
-/* The same, and hears every trace record that the node makes, with its time. */
+/* The same, and hears what the node is told and what it calls, each with its time (any may be NULL); and tells of the
+ * call that differs as other divergences are told. */
 struct recording_listener {
+    void (*event)(void *self, int64_t now_ns, const struct event *event); /* before the node does */
     void (*trace)(void *self, int64_t now_ns, const struct trace_record *record);
+    void (*launch)(void *self, int64_t now_ns, const struct step_launch *launch);
+    void (*expect)(void *self, int64_t now_ns, uint32_t immediate, uint64_t count);
+    void (*send)(void *self, int64_t now_ns, uint32_t node);
     void *self;
+    struct divergence *divergence; /* NULL: not wanted; zeroed by the caller, who also names the node in it */
 };
 int64_t recording_replay_heard(const char *path, const struct node_config *config, const struct runtime_limits *limits,
                                const struct recording_listener *listener, char *error, size_t error_size);

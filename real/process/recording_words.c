@@ -1,7 +1,7 @@
 /* See recording_words.h. */
 #include "real/process/recording_words.h"
 
-#include "base/trace.h"
+#include "host/divergence.h"
 #include "real/control/frame.h"
 
 #include <inttypes.h>
@@ -11,12 +11,9 @@
 
 static void trace_text(const uint64_t *v, char *text, size_t size)
 {
-    const char *kind = trace_kind_name((uint16_t)v[0]);
-    char request[32] = "";
-    if ((uint32_t)v[2] != TRACE_NO_REQUEST)
-        snprintf(request, sizeof request, " request %" PRIu64, v[2]);
-    snprintf(text, size, "trace %s%s a=%" PRIu64 " b=%" PRIu64, kind == NULL ? "what is unknown" : kind, request, v[3],
-             v[4]);
+    const struct trace_record record = {
+        .kind = (uint16_t)v[0], .node = (uint16_t)v[1], .request = (uint32_t)v[2], .a = v[3], .b = v[4]};
+    trace_record_words(&record, text, size);
 }
 
 void recording_call_text(const unsigned char *bytes, size_t length, char *text, size_t size)
@@ -60,6 +57,16 @@ void recording_call_text(const unsigned char *bytes, size_t length, char *text, 
         snprintf(text, size, "do what is unknown (%" PRIu64 ")", kind);
         break;
     }
+}
+
+uint32_t recording_call_request(const unsigned char *bytes, size_t length)
+{
+    struct frame_reader reader = {.bytes = bytes, .length = length};
+    if (length < 32 || read_u64(&reader) != CALL_TRACE)
+        return TRACE_NO_REQUEST;
+    read_u64(&reader);
+    read_u64(&reader);
+    return (uint32_t)read_u64(&reader);
 }
 
 void recording_event_text(const struct event *event, char *text, size_t size)

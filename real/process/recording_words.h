@@ -18,8 +18,12 @@ enum call {
     CALL_TRACE
 };
 
-/* The call that begins at `bytes`: "expect 192 of immediate 7"; "do nothing more" where there is none. */
+/* The call that begins at `bytes`: "expect 192 of immediate 7", "dispatched request 17
+ * prefiller=3 writes=96256" of a trace record; "do nothing more" where there is none. */
 void recording_call_text(const unsigned char *bytes, size_t length, char *text, size_t size);
+
+/* The request that a trace record is about; TRACE_NO_REQUEST (base/trace.h) where it is about none, or another call. */
+uint32_t recording_call_request(const unsigned char *bytes, size_t length);
 
 /* "a message from node 3". */
 void recording_event_text(const struct event *event, char *text, size_t size);

@@ -19,6 +19,7 @@ return model {
   experts_active = 8,          -- num_experts_per_tok
   expert_intermediate = 2048,  -- moe_intermediate_size
   shared_experts = 1,          -- n_shared_experts
+  draft_layers = 1,            -- num_nextn_predict_layers
   weights = "fp8_block",       -- quantization_config: fp8, e4m3, weight_block_size [128, 128]
   kv = "bf16",                 -- torch_dtype; engines keep the latent in bf16 unless told otherwise
   -- The draft head (num_nextn_predict_layers 1) starts from the last position's hidden state and logits, so they follow

@@ -270,19 +270,6 @@ static json_t *errors_json(const struct comparison *c, struct table *(*make)(con
 
 /* ---- All together ------------------------------------------------------------------------------------------------ */
 
-static json_t *divergence_json(const struct comparison *c)
-{
-    if (!c->asked || !c->divergence.found)
-        return json_null();
-    json_t *before = json_array();
-    for (uint32_t i = 0; i < c->divergence.before_count; i++)
-        json_array_append_new(before, json_pack("{s:I, s:s}", "time_ns", (json_int_t)c->divergence.before_ns[i],
-                                                "record", c->divergence.before[i]));
-    return json_pack("{s:I, s:I, s:I, s:s, s:s, s:o}", "record", (json_int_t)c->divergence.record, "time_a_ns",
-                     (json_int_t)c->divergence.time_a_ns, "time_b_ns", (json_int_t)c->divergence.time_b_ns, "a",
-                     c->divergence.a, "b", c->divergence.b, "before", before);
-}
-
 static void write_run_line(FILE *file, const struct run_report *report)
 {
     fprintf(file, "run %" PRId64 ": %s, seed %" PRIu64 ", %s, build %.12s, trace hash %016" PRIx64 "\n", report->run,
@@ -305,14 +292,11 @@ static void write_divergence(FILE *file, const struct comparison *c)
         fprintf(file, "the decisions differ; %s: %s\n",
                 c->data.paired ? "their traces cannot be compared" : "where first, cannot be said",
                 c->divergence.unknown);
-    } else if (!c->divergence.found) {
-        fputs("no decision differs up to the end of the shorter trace\n", file);
     } else {
-        fprintf(file, "first difference at trace record %" PRIu64 ":\n", c->divergence.record);
-        for (uint32_t i = 0; i < c->divergence.before_count; i++)
-            fprintf(file, "  both at %" PRId64 " ns: %s\n", c->divergence.before_ns[i], c->divergence.before[i]);
-        fprintf(file, "  run %" PRId64 " at %" PRId64 " ns: %s\n", c->a.run, c->divergence.time_a_ns, c->divergence.a);
-        fprintf(file, "  run %" PRId64 " at %" PRId64 " ns: %s\n", c->b.run, c->divergence.time_b_ns, c->divergence.b);
+        char names[2][32];
+        snprintf(names[0], sizeof names[0], "run %" PRId64, c->a.run);
+        snprintf(names[1], sizeof names[1], "run %" PRId64, c->b.run);
+        divergence_write(file, &c->divergence, names[0], names[1], "");
     }
 }
 
@@ -320,10 +304,11 @@ static void write_comparison(const struct comparison *c, const struct output *ou
 {
     struct table *table = comparison_table(c);
     if (output->format == OUTPUT_JSON) {
-        json_t *json = json_pack("{s:o, s:o, s:b, s:o, s:s?, s:o, s:o}", "a", run_report_json(&c->a), "b",
-                                 run_report_json(&c->b), "same_decisions", c->same, "divergence", divergence_json(c),
-                                 "divergence_unknown", c->divergence.unknown[0] != '\0' ? c->divergence.unknown : NULL,
-                                 "decisions", decisions_json(c), "metrics", table_json(table));
+        json_t *json =
+            json_pack("{s:o, s:o, s:b, s:o, s:s?, s:o, s:o}", "a", run_report_json(&c->a), "b", run_report_json(&c->b),
+                      "same_decisions", c->same, "divergence", c->asked ? divergence_json(&c->divergence) : json_null(),
+                      "divergence_unknown", c->divergence.unknown[0] != '\0' ? c->divergence.unknown : NULL,
+                      "decisions", decisions_json(c), "metrics", table_json(table));
         json_object_set_new(json, "pairs", errors_json(c, pairs_table));
         json_object_set_new(json, "steps", errors_json(c, steps_table));
         json_object_set_new(json, "transfers", errors_json(c, transfers_table));

@@ -4,24 +4,9 @@
 #ifndef TANDEM_HOST_COMPARE_H
 #define TANDEM_HOST_COMPARE_H
 
+#include "host/divergence.h"
 #include "host/output.h"
 #include "host/results.h"
-
-#define DIVERGENCE_BEFORE_MAX 4
-
-/* The first trace record in which two runs differ. */
-struct divergence {
-    char unknown[2200]; /* why the traces cannot be had again; empty: they were compared */
-    bool found;         /* false: no difference up to the end of the shorter trace */
-    uint64_t record;    /* its place in both traces, from 0 */
-    int64_t time_a_ns;
-    int64_t time_b_ns;
-    char a[160]; /* "decode-0 dispatched request 17 prefiller=3 writes=96256" */
-    char b[160];
-    uint32_t before_count; /* the records that led to it, the same in both runs */
-    int64_t before_ns[DIVERGENCE_BEFORE_MAX];
-    char before[DIVERGENCE_BEFORE_MAX][160];
-};
 
 /* How the traces of two runs are had again is the runtime's affair: the database stores their hashes. NULL in place of
  * the function: unknown. False with an error when it was tried and failed. */
@@ -29,10 +14,9 @@ typedef bool divergence_function(struct results *store, int64_t run_a, int64_t r
                                  struct user_error *error);
 
 /* Writes the comparison. Runs with equal trace hashes made the same decisions at the same times, and `first_divergence`
- * is not asked. JSON: {a, b (run objects), same_decisions, divergence (null, or {record, time_a_ns, time_b_ns, a, b,
- * before: [{time_ns, record}]}), divergence_unknown (null, or why there is none),
- * decisions (null where the runs do not have the same requests, or {requests, alike, first_route, first_batch}, each of
- * the last null or {time_a_ns, text}), metrics: [{metric, a, b, difference, relative_percent}],
+ * is not asked. JSON: {a, b (run objects), same_decisions, divergence (divergence.h), divergence_unknown (null, or why
+ * there is none), decisions (null where the runs do not have the same requests, or {requests, alike, first_route,
+ * first_batch}, each of the last null or {time_a_ns, text}), metrics: [{metric, a, b, difference, relative_percent}],
  * pairs: [{metric, pairs, a_p50_ms, b_p50_ms, error_p50_ms, error_p50_percent, error_p90_percent, bias_percent}],
  * steps: [{role, prompt_tokens, sequences, context, a_launches, b_launches, a_p50_ms, b_p50_ms, error_percent}],
  * transfers: [{bytes, a_transfers, b_transfers, a_p50_ms, b_p50_ms, error_percent}]}; see compare_data.h. CSV has the

@@ -2,15 +2,12 @@
 #include "host/deployment.h"
 
 #include "base/arith.h"
+#include "host/sessions.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Requests that may wait at an instance beyond those it works on and those that arrive together. An open load above
- * what the deployment can serve fills any queue; past this it is turned away instead of growing memory. */
-#define WAITING_MAX 2048u
 
 /* All requests that may wait at an instance, whatever the load. */
 #define WAITING_LIMIT (1u << 20)
@@ -37,10 +34,20 @@ static uint32_t length_max(const struct length_distribution *length)
 
 struct deployment_sizes deployment_sizes(const struct load *load)
 {
+    if (load->arrivals == ARRIVAL_SESSIONS) {
+        uint32_t tokens = (uint32_t)min_u64(REQUEST_TOKENS_MAX, sessions_tokens_max(load));
+        return (struct deployment_sizes){
+            .request_tokens_max = tokens,
+            .request_blocks_max = ceil_div_u32(tokens, load->session_block_tokens),
+            .prefix_block_tokens = load->session_block_tokens,
+        };
+    }
     return (struct deployment_sizes){
         .requests_together = max_u32(load->arrivals == ARRIVAL_CLOSED ? load->concurrency : 0,
                                      load->arrivals == ARRIVAL_BURST ? load->burst_size : 0),
         .request_tokens_max = length_max(&load->prompt) + length_max(&load->output),
+        .request_blocks_max = load->block_tokens == 0 ? 0 : ceil_div_u32(length_max(&load->prompt), load->block_tokens),
+        .prefix_block_tokens = load->block_tokens,
     };
 }
 
@@ -114,33 +121,70 @@ static bool refuse_footprint(char *error, size_t error_size, const struct pool *
     return refuse(error, error_size, pool, parallelism, why);
 }
 
-/* Decode sequences whose logits a step keeps; a prefiller samples nothing. */
+/* Tokens whose logits a step keeps; a prefiller samples nothing. */
 static uint32_t sampled(const struct pool *pool)
 {
-    return pool->role == ROLE_PREFILL ? 0 : pool->scheduler.batch_max;
+    return pool->role == ROLE_PREFILL ? 0 : pool->scheduler.batch_max * (1 + pool->scheduler.draft_tokens);
 }
 
 static uint32_t step_tokens(const struct pool *pool)
 {
-    return pool->role == ROLE_DECODE ? pool->scheduler.batch_max : pool->scheduler.token_budget;
+    uint32_t verified = 1 + pool->scheduler.draft_tokens;
+    return pool->role == ROLE_DECODE ? pool->scheduler.batch_max * verified : pool->scheduler.token_budget;
+}
+
+/* What a draft model takes beside the model, on a rank: its weights, and the KV of a page's tokens. */
+static bool draft_model_footprint(const struct pool *pool, const struct parallelism *parallelism,
+                                  uint64_t *weight_bytes, uint64_t *page_bytes, char *error, size_t error_size)
+{
+    struct kv_geometry geometry;
+    struct footprint_weights weights;
+    const struct architecture *model = &pool->draft.model;
+    char why[256];
+    *weight_bytes = *page_bytes = 0;
+    if (pool->scheduler.draft_tokens == 0 || pool->draft.head != DRAFT_MODEL)
+        return true;
+    enum geometry_refusal refusal = kv_geometry_make(model, *parallelism, pool->page_tokens, pool->layout, &geometry);
+    enum footprint_verdict verdict = FOOTPRINT_FITS;
+    if (refusal == GEOMETRY_OK)
+        verdict = footprint_weights(model, &geometry, 0, &weights);
+    snprintf(why, sizeof why, "draft model %s: %s", model->name,
+             refusal != GEOMETRY_OK ? geometry_refusal_text(refusal) : footprint_verdict_text(verdict));
+    if (refusal != GEOMETRY_OK || verdict != FOOTPRINT_FITS)
+        return refuse(error, error_size, pool, parallelism, why);
+    *weight_bytes = weights.total;
+    *page_bytes = kv_token_rank_bytes(&geometry, model->layers) * geometry.page_tokens;
+    return true;
 }
 
 static bool member_make(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
                         struct member *member, char *error, size_t error_size)
 {
     const struct parallelism *parallelism = &pool->shardings[sharding];
+    const struct architecture model = scenario_served(scenario, pool);
     enum geometry_refusal refusal =
-        kv_geometry_make(&scenario->model, *parallelism, pool->page_tokens, pool->layout, &member->geometry);
+        kv_geometry_make(&model, *parallelism, pool->page_tokens, pool->layout, &member->geometry);
     if (refusal != GEOMETRY_OK)
         return refuse(error, error_size, pool, parallelism, geometry_refusal_text(refusal));
     member->ranks = kv_ranks(parallelism);
     if (parallelism->data > GROUPS_MAX || member->ranks > RANKS_MAX)
         return refuse(error, error_size, pool, parallelism, "more ranks or attention groups than an instance may have");
+    uint64_t draft_bytes;
+    uint64_t draft_page_bytes;
+    if (!draft_model_footprint(pool, parallelism, &draft_bytes, &draft_page_bytes, error, error_size))
+        return false;
     uint64_t activation_bytes =
-        footprint_activation_bytes(&scenario->model, &member->geometry, step_tokens(pool), sampled(pool));
-    enum footprint_verdict verdict =
-        footprint_kv_pages(&scenario->model, &member->geometry, pool->hardware.memory_bytes,
-                           pool->memory_utilization_permille, activation_bytes, &member->footprint);
+        draft_bytes + footprint_activation_bytes(&model, &member->geometry, step_tokens(pool), sampled(pool));
+    struct footprint *footprint = &member->footprint;
+    enum footprint_verdict verdict = footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes,
+                                                        pool->memory_utilization_permille, activation_bytes, footprint);
+    if (verdict == FOOTPRINT_FITS && draft_page_bytes > 0) {
+        /* Pages of both models come in pairs. */
+        uint64_t pair_bytes = footprint->page_bytes + draft_page_bytes;
+        footprint->pages = mul_div_floor_u64(footprint->pages, footprint->page_bytes, pair_bytes);
+        footprint->page_bytes = pair_bytes;
+        verdict = footprint->pages == 0 ? FOOTPRINT_PAGES : FOOTPRINT_FITS;
+    }
     if (verdict != FOOTPRINT_FITS)
         return refuse_footprint(error, error_size, pool, parallelism, verdict, &member->footprint);
     return true;
@@ -165,7 +209,8 @@ static uint32_t requests_max(const struct builder *builder, const struct pool *p
         return min_u32(builder->handoffs, STREAMS_MAX) + 1;
     if (pool->role == ROLE_DECODE)
         batch += min_u32(builder->scenario->messenger.handoffs_max, STREAMS_MAX);
-    return batch + WAITING_MAX + min_u32(builder->sizes->requests_together, WAITING_LIMIT);
+    uint32_t waiting = pool->queue_max != 0 ? pool->queue_max : DEPLOYMENT_QUEUE_MAX;
+    return batch + waiting + min_u32(builder->sizes->requests_together, WAITING_LIMIT);
 }
 
 static void instance_config(const struct builder *builder, uint32_t pool_index, uint32_t node)
@@ -174,6 +219,7 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
     const struct pool *pool = &scenario->pools[pool_index];
     const struct member *member = &builder->member[pool_index];
     uint32_t groups = member->geometry.parallelism.data;
+    const struct architecture model = scenario_served(scenario, pool);
     builder->deployment->configs[node] = (struct node_config){
         .node = node,
         .role = pool->role,
@@ -186,8 +232,8 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
         .request_tokens_max = builder->sizes->request_tokens_max,
         .request_blocks_max = builder->sizes->request_blocks_max,
         .prefix_block_tokens = builder->sizes->prefix_block_tokens,
-        .tail_bytes = scenario->model.tail_bytes,
-        .tail_writes = scenario->model.tail_writes,
+        .tail_bytes = model.tail_bytes,
+        .tail_writes = model.tail_writes,
         .scheduler = pool->scheduler,
         .messenger = scenario->messenger,
     };

@@ -43,6 +43,11 @@ struct deployment_sizes deployment_sizes_traced(const struct load *load, const s
 
 #define DEPLOYMENT_NO_HOST UINT32_MAX
 
+/* Requests that may wait at an instance beyond those it works on and those that arrive together, unless its pool says
+ * otherwise. An open load above what the deployment can serve fills any queue; past this it is turned away instead of
+ * growing memory. */
+#define DEPLOYMENT_QUEUE_MAX 2048u
+
 struct deployment_instance {
     char name[48];  /* "prefill-0"; "front" */
     uint32_t pool;  /* index in the scenario; UINT32_MAX for the front */

@@ -33,9 +33,11 @@ struct engine {
                                   decode step, one after the other */
     uint32_t prefill_permille; /* of the time of the kernels */
     uint32_t prefill_experts_permille; /* the same, of models with experts; 0: as of others */
-    uint32_t graph_step;    /* graphs for batches 1, 2, 4, ... up to this, then for its multiples; 0: for every batch */
-    uint32_t graph_max;     /* largest batch with a graph; larger ones run as they are */
-    uint32_t receive_steps; /* these two as in struct scheduler_policy, which gets them from here */
+    uint32_t graph_step; /* graphs for batches 1, 2, 4, ... up to this, then for its multiples; 0: for every batch */
+    uint32_t graph_max;  /* largest batch with a graph; larger ones run as they are */
+    uint32_t overlap_permille; /* of the exchange of tokens among experts on several machines, what other work hides:
+                                  two halves of a batch in turn */
+    uint32_t receive_steps;    /* these two as in struct scheduler_policy, which gets them from here */
     uint32_t gather_steps;
 };
 

@@ -34,6 +34,7 @@ struct hardware {
     int64_t watcher_ns;               /* from a layer's tick to its writes being posted (p50) */
     int64_t poll_ns;                  /* from the last write landing to the engine knowing */
     int64_t message_ns;               /* one-way latency of a control message */
+    int64_t arm_ns;                   /* longer: where the sender first arms a count that its message allows to rise */
     uint64_t usd_micros_per_gpu_hour; /* 1e-6 $ */
     char price_basis[96];             /* "on demand, AWS p5en, 2026-03" */
     const struct step_tables *steps;  /* measured on this machine, of some models; NULL: none */

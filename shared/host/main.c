@@ -67,9 +67,12 @@ const struct command *const commands[] = {
     &command_replay,
     &command_explain,
     &command_compare,
+    &command_check,
+    &command_trace,
     &command_validate,
     &command_bench,
     &command_pack,
+    &command_fuzz,
 #ifdef TANDEM_REAL
     &command_calibrate,
     &command_bench_fabric,

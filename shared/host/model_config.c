@@ -204,10 +204,9 @@ static bool read_layer_types(const struct config *config)
 static bool read_draft_layers(const struct config *config, const char *key)
 {
     struct architecture *model = config->model;
-    uint32_t layers;
-    if (!read_number_or(config, key, 0, LAYERS_MAX, &layers))
+    if (!read_number_or(config, key, 0, 16, &model->draft_layers))
         return false;
-    if (layers > 0) {
+    if (model->draft_layers > 0) {
         model->tail_bytes = model->hidden * 2 + model->vocab * 4;
         model->tail_writes = 2;
     }

@@ -271,7 +271,7 @@ static void arrived(struct recorder *recorder, int64_t now_ns, const struct trac
     struct live *live = add(recorder, record->request);
     live->row.prompt_tokens = (uint32_t)record->a;
     live->row.output_tokens = (uint32_t)record->b;
-    live->row.warmup = now_ns < recorder->config.warmup_ns;
+    live->row.warmup = now_ns < recorder->config.warmup_ns || record->request < recorder->config.warmup_requests;
     live->row.decoder = record->node;
     live->row.prefiller = record->node;
     live->row.boundary_ns[BOUNDARY_ARRIVED] = now_ns;

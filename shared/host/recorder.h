@@ -30,7 +30,8 @@ struct recorder_sink {
 };
 
 struct recorder_config {
-    int64_t warmup_ns; /* arrivals before this count for no statistic */
+    int64_t warmup_ns;        /* arrivals before this count for no statistic */
+    uint32_t warmup_requests; /* nor do the first so many */
     struct targets targets;
     uint32_t node_count;
     struct recorder_sink sink; /* row may be NULL */

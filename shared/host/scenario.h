@@ -5,7 +5,9 @@
 #define TANDEM_HOST_SCENARIO_H
 
 #include "host/engine.h"
+#include "host/fault.h"
 #include "host/hardware.h"
+#include "host/request_list.h"
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
 #include "node.h"
@@ -38,29 +40,56 @@ enum arrival_kind {
     ARRIVAL_BURST = 3,   /* groups of burst_size at once, groups Poisson at rate / burst_size */
     ARRIVAL_CLOSED = 4,  /* `concurrency` clients, each sends its next request when its last one ends */
     ARRIVAL_TRACE = 5,
+    ARRIVAL_SESSIONS = 6, /* conversations: each turn follows the answer to the last one */
+    ARRIVAL_LISTED = 7,   /* one by one in the scenario */
 };
 
-enum trace_format { TRACE_FORMAT_AZURE_CSV = 1, TRACE_FORMAT_MOONCAKE_JSONL = 2, TRACE_FORMAT_CSV = 3 };
+enum trace_format {
+    TRACE_FORMAT_AZURE_CSV = 1,
+    TRACE_FORMAT_MOONCAKE_JSONL = 2,
+    TRACE_FORMAT_CSV = 3,
+    TRACE_FORMAT_SERVEGEN = 4, /* clients, from which requests are drawn */
+};
 
 struct load {
     enum arrival_kind arrivals;
     uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
     uint32_t concurrency;
     uint32_t burst_size;
-    uint32_t requests;   /* how many in all; 0: until duration_ns or the end of the trace */
-    int64_t duration_ns; /* 0: no limit */
-    int64_t warmup_ns;   /* arrivals before this count for no statistic */
+    /* Of conversations, where `prompt` is what a turn adds: */
+    struct length_distribution session_turns;
+    int64_t session_think_ns; /* mean, from an answer to the next turn */
+    uint32_t session_system_tokens;
+    uint32_t session_block_tokens; /* of a prefix block */
+    uint32_t requests;             /* how many in all; 0: until duration_ns or the end of the trace */
+    int64_t duration_ns;           /* 0: no limit */
+    int64_t warmup_ns;             /* arrivals before this count for no statistic */
+    uint32_t warmup_requests;      /* nor do the first so many */
     struct length_distribution prompt;
     struct length_distribution output;
     char trace_path[1024]; /* resolved, absolute */
     char trace_sha256[65]; /* of the file's bytes, hex: part of the identity in the path's stead */
     enum trace_format trace_format;
-    int64_t trace_window_start_ns; /* from the first arrival of the file */
-    int64_t trace_window_ns;       /* 0: to the end */
-    uint32_t trace_repeat;         /* how often the window is played, at least 1 */
-    uint32_t abort_permille;       /* share of requests whose client goes away at a random instant */
-    int64_t abort_after_ns;        /* uniformly within this time of the arrival */
-    int64_t deadline_ns;           /* of the first token, from the arrival; 0: none */
+    int64_t trace_window_start_ns;   /* from the first arrival of the file */
+    int64_t trace_window_ns;         /* 0: to the end */
+    uint32_t trace_repeat;           /* how often the window is played, at least 1 */
+    uint32_t abort_permille;         /* share of requests whose client goes away at a random instant */
+    int64_t abort_after_ns;          /* uniformly within this time of the arrival */
+    int64_t deadline_ns;             /* of the first token, from the arrival; 0: none */
+    uint32_t block_tokens;           /* listed: of a prefix block; 0: nothing is shared */
+    const struct request_list *list; /* listed, else NULL */
+};
+
+enum draft_head {
+    DRAFT_MTP = 1,   /* the checkpoint's own draft layers */
+    DRAFT_MODEL = 2, /* another model */
+};
+
+/* How a pool drafts tokens; how many, and how likely they are accepted, its scheduler says. */
+struct draft {
+    enum draft_head head;
+    uint32_t reuse;            /* 1: more tokens than draft layers, the last of which runs again */
+    struct architecture model; /* DRAFT_MODEL */
 };
 
 struct pool {
@@ -76,7 +105,10 @@ struct pool {
     uint32_t page_tokens;
     enum kv_layout layout;
     uint32_t memory_utilization_permille; /* of GPU memory for weights, activations and KV */
+    uint32_t queue_max;                   /* requests that may wait here; 0: DEPLOYMENT_QUEUE_MAX (deployment.h) */
+    uint32_t experts_redundant;           /* copies of routed experts that an instance holds beside the experts */
     struct scheduler_policy scheduler;
+    struct draft draft; /* has a meaning where scheduler.draft_tokens > 0 */
 };
 
 enum target_metric { TARGET_TTFT = 1, TARGET_TPOT = 2, TARGET_E2E = 3, TARGET_ITL = 4 };
@@ -129,9 +161,18 @@ struct scenario {
     struct plan_space plan;
     uint32_t vary_count;
     struct vary vary[SCENARIO_VARY_MAX];
+    const struct fault_list *faults; /* NULL: nothing is to go wrong, and nothing is checked all along */
     uint64_t seed;
     bool has_expect;   /* the file defines expect(r) */
     char identity[65]; /* SHA-256 of the canonical text, hex */
 };
+
+/* How the instances of a pool draft: the pool itself, or, for a prefill pool, the first decode pool that drafts, whose
+ * draft layers want the KV of the prompt. NULL: nobody does. */
+const struct pool *scenario_drafter(const struct scenario *scenario, const struct pool *pool);
+
+/* The model as instances of the pool hold it: with the draft layers in use among its layers and the copies of its
+ * experts. All pools of a scenario that exchange KV have the same layers. */
+struct architecture scenario_served(const struct scenario *scenario, const struct pool *pool);
 
 #endif

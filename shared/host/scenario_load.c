@@ -17,7 +17,8 @@
 #endif
 
 static const char *const top_keys[] = {
-    "model", "pools", "load", "routing", "admission", "messenger", "targets", "plan", "vary", "expect", "expect_plan",
+    "model",   "pools", "load", "routing", "admission",   "messenger",
+    "targets", "plan",  "vary", "expect",  "expect_plan", "faults",
 };
 
 void scenario_fail_at(const struct cursor *root, const char *path, const char *format, ...)
@@ -75,6 +76,7 @@ static void read_scenario(const struct cursor *root, struct scenario *scenario)
     scenario_read_pools(root, scenario);
     scenario_read_load(root, &scenario->load);
     scenario_read_policies(root, scenario);
+    scenario_read_faults(root, scenario);
     scenario_read_vary(root, scenario);
     cursor_push(root, "expect");
     scenario->has_expect = !lua_isnil(L, -1);
@@ -134,7 +136,9 @@ static int load_protected(lua_State *L)
                             .origins = &loaded->origins,
                             .sets = loaded->sets,
                             .set_count = loaded->set_count,
-                            .steps = loaded->steps};
+                            .steps = loaded->steps,
+                            .faults = &loaded->faults,
+                            .requests = &loaded->requests};
     const char *path = loaded->scenario.path;
     luaL_checkstack(L, 64, NULL);
     replace_modules(L, loaded);
@@ -212,6 +216,8 @@ void scenario_free(struct scenario *scenario)
     sandbox_close(&loaded->sandbox);
     for (size_t k = 0; k < SCENARIO_POOLS_MAX; k++)
         free(loaded->steps[k]);
+    free(loaded->faults);
+    free(loaded->requests);
     free(loaded->sets);
     free(loaded->origins.items);
     free(loaded);

@@ -19,15 +19,21 @@ struct walk {
     void *context;
 };
 
-static void visit_fields(const struct walk *walk, const char *path, const struct schema *schema, const void *base)
+void scenario_visit_schema(const char *path, const struct schema *schema, const void *base, scenario_visitor *visit,
+                           void *context)
 {
     char text[FIELD_TEXT_SIZE];
     char key[READ_PATH_SIZE];
     for (uint32_t k = 0; k < schema->count; k++) {
         snprintf(key, sizeof key, "%s%s%s", path, path[0] == '\0' ? "" : ".", schema->fields[k].key);
         field_text(&schema->fields[k], base, text);
-        walk->visit(walk->context, key, text);
+        visit(context, key, text);
     }
+}
+
+static void visit_fields(const struct walk *walk, const char *path, const struct schema *schema, const void *base)
+{
+    scenario_visit_schema(path, schema, base, walk->visit, walk->context);
 }
 
 static const char *name_of(const struct field_name *names, uint32_t count, int64_t value)
@@ -92,6 +98,20 @@ static void visit_steps(const struct walk *walk, const char *machine, const stru
     }
 }
 
+/* Nothing where nothing is drafted: what scenarios meant before they could say so, they mean still. */
+static void visit_draft(const struct walk *walk, const struct pool *pool)
+{
+    char path[READ_PATH_SIZE];
+    if (pool->scheduler.draft_tokens == 0)
+        return;
+    snprintf(path, sizeof path, "pools.%s.draft", pool->name);
+    visit_fields(walk, path, &schema_draft, pool);
+    snprintf(path, sizeof path, "pools.%s.draft.head", pool->name);
+    walk->visit(walk->context, path, pool->draft.head == DRAFT_MTP ? "\"mtp\"" : "model");
+    if (pool->draft.head == DRAFT_MODEL)
+        visit_fields(walk, path, &schema_model, &pool->draft.model);
+}
+
 static void visit_pool(const struct walk *walk, const struct pool *pool)
 {
     char path[READ_PATH_SIZE];
@@ -105,6 +125,7 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
         snprintf(path, sizeof path, "pools.%s.shardings.%u", pool->name, k + 1);
         visit_fields(walk, path, &schema_sharding, &pool->shardings[k]);
     }
+    visit_draft(walk, pool);
     snprintf(path, sizeof path, "pools.%s.machine", pool->name);
     visit_fields(walk, path, &schema_machine, &pool->hardware);
     visit_steps(walk, path, pool->hardware.steps);
@@ -143,7 +164,13 @@ static void visit_load(const struct walk *walk, const struct load *load)
     char to[QUANTITY_TEXT_SIZE];
     walk->visit(walk->context, "load", name_of(load_names, load_name_count, load->arrivals));
     visit_fields(walk, "load", schema_of_load(load->arrivals), load);
+    if (load->arrivals == ARRIVAL_LISTED) {
+        scenario_visit_requests(load->list, walk->visit, walk->context);
+        return;
+    }
     if (load->arrivals != ARRIVAL_TRACE) {
+        if (load->arrivals == ARRIVAL_SESSIONS)
+            visit_lengths(walk, "load.turns", &load->session_turns);
         visit_lengths(walk, "load.prompt", &load->prompt);
         visit_lengths(walk, "load.output", &load->output);
         return;
@@ -182,6 +209,9 @@ void scenario_visit(const struct scenario *scenario, scenario_visitor *visit, vo
     visit_fields(&walk, "messenger", &schema_messenger, &scenario->messenger);
     visit_targets(&walk, &scenario->targets);
     visit_fields(&walk, "plan", &schema_plan, &scenario->plan);
+    /* Nothing where nothing goes wrong: what scenarios meant before there were faults, they mean still. */
+    if (scenario->faults != NULL)
+        scenario_visit_faults(scenario->faults, visit, context);
 }
 
 void scenario_visit_head(const struct scenario *scenario, scenario_visitor *visit, void *context)

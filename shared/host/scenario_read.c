@@ -277,8 +277,8 @@ static int64_t read_name(const struct cursor *cursor, const struct field *field)
 {
     lua_State *L = cursor->reader->L;
     char text[VALUE_TEXT_SIZE];
-    char list[256];
-    const char *names[32];
+    char list[640];
+    const char *names[64];
     list_names(field, list, sizeof list);
     CHECK(field->name_count <= sizeof names / sizeof names[0]);
     if (lua_type(L, -1) != LUA_TSTRING)

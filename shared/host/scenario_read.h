@@ -33,6 +33,8 @@ struct reader {
     const struct scenario_override *sets;
     size_t set_count;
     struct step_tables **steps; /* SCENARIO_POOLS_MAX places for what is allocated while reading; NULL: free */
+    struct fault_list **faults; /* likewise one */
+    struct request_list **requests;
 };
 
 /* A table being read. */

@@ -175,7 +175,9 @@ static void read_trace(const struct cursor *cursor, struct load *load)
 void scenario_read_load(const struct cursor *root, struct load *load)
 {
     static const char *const generated[] = {"prompt", "output"};
+    static const char *const conversed[] = {"turns", "prompt", "output"};
     static const char *const recorded[] = {"file", "window"};
+    static const char *const listed[] = {"requests"};
     lua_State *L = root->reader->L;
     cursor_push(root, "load");
     const struct word_mark *mark = scenario_word(L, -1);
@@ -184,7 +186,7 @@ void scenario_read_load(const struct cursor *root, struct load *load)
             load->arrivals = (enum arrival_kind)load_names[k].value;
     }
     if (load->arrivals == 0)
-        cursor_fail(root, "load", "%spoisson, evenly, burst, closed or trace { ... } is wanted",
+        cursor_fail(root, "load", "%spoisson, evenly, burst, closed, sessions, trace or listed { ... } is wanted",
                     lua_isnil(L, -1) ? "missing; " : "");
     cursor_origin(root, "load", true);
     struct cursor cursor = cursor_below(root, "load");
@@ -194,9 +196,17 @@ void scenario_read_load(const struct cursor *root, struct load *load)
         read_no_others(&cursor, schema, recorded, LENGTH(recorded));
         read_fields(&cursor, schema, load);
         read_trace(&cursor, load);
-    } else {
-        read_no_others(&cursor, schema, generated, LENGTH(generated));
+    } else if (load->arrivals == ARRIVAL_LISTED) {
+        read_no_others(&cursor, schema, listed, LENGTH(listed));
         read_fields(&cursor, schema, load);
+        scenario_read_requests(&cursor, load);
+    } else {
+        bool sessions = load->arrivals == ARRIVAL_SESSIONS;
+        read_no_others(&cursor, schema, sessions ? conversed : generated,
+                       sessions ? LENGTH(conversed) : LENGTH(generated));
+        read_fields(&cursor, schema, load);
+        if (sessions)
+            read_lengths(&cursor, "turns", &load->session_turns);
         read_lengths(&cursor, "prompt", &load->prompt);
         read_lengths(&cursor, "output", &load->output);
     }

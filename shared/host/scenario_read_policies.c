@@ -92,8 +92,7 @@ void scenario_read_policies(const struct cursor *root, struct scenario *scenario
     read_section(root, "plan", &schema_plan, &scenario->plan);
 }
 
-/* The value on top of the stack as an expression that makes it again; false when it has none that is short enough. */
-static bool value_expression(lua_State *L, char *text, size_t size)
+bool scenario_value_expression(lua_State *L, char *text, size_t size)
 {
     char quantity[QUANTITY_TEXT_SIZE];
     const struct quantity *value = lua_units_get(L, -1);
@@ -142,7 +141,7 @@ static void read_vary_values(const struct cursor *cursor, struct vary *vary)
     vary->count = (uint32_t)length;
     for (uint32_t k = 0; k < vary->count; k++) {
         lua_rawgeti(L, -1, (lua_Integer)k + 1);
-        if (!value_expression(L, vary->values[k], sizeof vary->values[k]))
+        if (!scenario_value_expression(L, vary->values[k], sizeof vary->values[k]))
             cursor_fail(cursor, vary->path,
                         "value %u: a number, a quantity, a short text, true or false, uniform(...) or a required "
                         "module is wanted",

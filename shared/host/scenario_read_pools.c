@@ -11,19 +11,25 @@
 
 #define LENGTH(list) (sizeof(list) / sizeof((list)[0]))
 
-void scenario_read_model(const struct cursor *root, struct architecture *model)
+/* The model under `key`. */
+static void read_model(const struct cursor *parent, const char *key, struct architecture *model)
 {
-    cursor_push_table(root, "model", "model");
-    struct cursor cursor = cursor_below(root, "model");
+    cursor_push_table(parent, key, "model");
+    struct cursor cursor = cursor_below(parent, key);
     read_no_others(&cursor, &schema_model, NULL, 0);
     read_fields(&cursor, &schema_model, model);
-    lua_pop(root->reader->L, 1);
+    lua_pop(parent->reader->L, 1);
     if (model->expert_weight_format == 0)
         model->expert_weight_format = model->weight_format;
     if (model->window == 0 && model->full_layers != 0)
         cursor_fail(&cursor, "full_layers", "has a meaning only beside window");
     if (model->window == 0)
         model->full_layers = model->layers;
+}
+
+void scenario_read_model(const struct cursor *root, struct architecture *model)
+{
+    read_model(root, "model", model);
 }
 
 /* A GPU whose kernels are measured: a shipped one, or one with packs beside the scenario. */
@@ -110,6 +116,34 @@ static void read_engine(const struct cursor *pool, struct engine *engine)
     lua_pop(L, 1);
 }
 
+/* draft = { tokens = 3, acceptance = percent(80), head = "mtp" or model { ... } }; absent: nothing is drafted. */
+static void read_draft(const struct cursor *pool, struct pool *result)
+{
+    static const char *const others[] = {"head"};
+    lua_State *L = pool->reader->L;
+    result->draft.head = DRAFT_MTP;
+    bool present = cursor_push(pool, "draft") != LUA_TNIL;
+    lua_pop(L, 1);
+    if (!present)
+        return;
+    cursor_push_table(pool, "draft", NULL);
+    struct cursor cursor = cursor_below(pool, "draft");
+    read_no_others(&cursor, &schema_draft, others, LENGTH(others));
+    read_fields(&cursor, &schema_draft, result);
+    int type = cursor_push(&cursor, "head");
+    const struct word_mark *mark = scenario_word(L, -1);
+    bool mtp = type == LUA_TNIL || (type == LUA_TSTRING && strcmp(lua_tostring(L, -1), "mtp") == 0);
+    if (!mtp && (mark == NULL || strcmp(mark->word, "model") != 0))
+        cursor_fail(&cursor, "head", "\"mtp\", the model's own draft layers, or model { ... } is wanted");
+    lua_pop(L, 1);
+    cursor_origin(&cursor, "head", type != LUA_TNIL);
+    if (!mtp) {
+        result->draft.head = DRAFT_MODEL;
+        read_model(&cursor, "head", &result->draft.model);
+    }
+    lua_pop(L, 1);
+}
+
 static void read_shardings(const struct cursor *pool, struct pool *result)
 {
     lua_State *L = pool->reader->L;
@@ -152,7 +186,7 @@ static void read_plan_range(const struct cursor *pool, struct pool *result)
 
 static void read_pool(const struct cursor *pools, const char *name, struct pool *pool)
 {
-    static const char *const others[] = {"engine", "machine", "plan", "shardings"};
+    static const char *const others[] = {"draft", "engine", "machine", "plan", "shardings"};
     lua_State *L = pools->reader->L;
     cursor_push_table(pools, name, "pool");
     struct cursor cursor = cursor_below(pools, name);
@@ -161,6 +195,7 @@ static void read_pool(const struct cursor *pools, const char *name, struct pool 
     read_fields(&cursor, &schema_pool, pool);
     read_plan_range(&cursor, pool);
     read_shardings(&cursor, pool);
+    read_draft(&cursor, pool);
     read_machine(&cursor, &pool->hardware);
     read_engine(&cursor, &pool->engine);
     lua_pop(L, 1);

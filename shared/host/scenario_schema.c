@@ -82,6 +82,7 @@ static const struct field model_fields[] = {
     NAME_REQUIRED("weights", struct architecture, weight_format, weight_names),
     NAME("expert_weights", struct architecture, expert_weight_format, 0, weight_names), /* 0: as weights */
     NAME("kv", struct architecture, kv_format, FORMAT_BF16, cache_names),
+    COUNT("draft_layers", struct architecture, draft_layers, 0, 0, 16, NULL),
     FLAG("tied_embeddings", struct architecture, tied_embeddings, 0),
     QUANTITY("tail", struct architecture, tail_bytes, QUANTITY_BYTES, 0, 0, INT64_C(1) << 30),
     COUNT("tail_writes", struct architecture, tail_writes, 0, 0, 1024, NULL),
@@ -113,6 +114,7 @@ static const struct field machine_fields[] = {
     TIME_REQUIRED("watcher", struct hardware, watcher_ns, 0),
     TIME_REQUIRED("poll", struct hardware, poll_ns, 0),
     TIME_REQUIRED("message", struct hardware, message_ns, 1),
+    TIME("arm", struct hardware, arm_ns, 0, 0, ANY - 1),
     QUANTITY_REQUIRED("price", struct hardware, usd_micros_per_gpu_hour, QUANTITY_PRICE, 0, ANY - 1),
     TEXT_REQUIRED("price_basis", struct hardware, price_basis),
 };
@@ -121,6 +123,7 @@ const struct schema schema_machine = {machine_fields, LENGTH(machine_fields)};
 static const struct field steps_fields[] = {
     TEXT_REQUIRED("model", struct step_table, model),
     TIME_REQUIRED("first_layer", struct step_table, first_layer_ns, 0),
+    TIME("launch", struct step_table, launch_ns, 0, 0, ANY - 1),
 };
 const struct schema schema_steps = {steps_fields, LENGTH(steps_fields)};
 
@@ -151,9 +154,19 @@ static const struct field pool_fields[] = {
     COUNT("headroom", struct pool, scheduler.headroom_tokens, 512, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
     FLAG("reserve_output", struct pool, scheduler.reserve_output, 0),
     FLAG("prefix_cache", struct pool, scheduler.prefix_cache, 1),
+    COUNT("queue_max", struct pool, queue_max, 0, 0, 1 << 20, NULL),
     COUNT("repeat_max", struct pool, scheduler.repeat_max, 1024, 1, 1 << 20, NULL),
+    COUNT("redundant_experts", struct pool, experts_redundant, 0, 0, 1 << 14, NULL),
 };
 const struct schema schema_pool = {pool_fields, LENGTH(pool_fields)};
+
+/* Engines verify up to 8 tokens a sequence without a tree. */
+static const struct field draft_fields[] = {
+    COUNT_REQUIRED("tokens", struct pool, scheduler.draft_tokens, 1, 8, NULL),
+    QUANTITY_REQUIRED("acceptance", struct pool, scheduler.acceptance_permille, QUANTITY_SHARE, 0, 1000),
+    FLAG("reuse", struct pool, draft.reuse, 0),
+};
+const struct schema schema_draft = {draft_fields, LENGTH(draft_fields)};
 
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};
@@ -167,6 +180,7 @@ static const struct field engine_fields[] = {
     QUANTITY("prefill_experts", struct engine, prefill_experts_permille, QUANTITY_SHARE, 0, 0, 100000),
     COUNT("graph_step", struct engine, graph_step, 0, 0, 1 << 12, NULL),
     COUNT("graph_max", struct engine, graph_max, 0, 0, 1 << 16, NULL),
+    QUANTITY("overlap", struct engine, overlap_permille, QUANTITY_SHARE, 0, 0, 1000),
     COUNT("receive", struct engine, receive_steps, 0, 0, 1 << 16, NULL),
     COUNT("gather", struct engine, gather_steps, 0, 0, 1 << 16, NULL),
 };
@@ -178,6 +192,7 @@ const struct schema schema_engine = {engine_fields, LENGTH(engine_fields)};
 /* What every load may say. */
 #define LOAD_COMMON                                                                                                    \
     TIME("duration", struct load, duration_ns, 0, 0, ANY - 1), TIME("warmup", struct load, warmup_ns, 0, 0, ANY - 1),  \
+        COUNT("warmup_requests", struct load, warmup_requests, 0, 0, U32, NULL),                                       \
         QUANTITY("abort_share", struct load, abort_permille, QUANTITY_SHARE, 0, 0, 1000),                              \
         TIME("abort_within", struct load, abort_after_ns, 10 * NS_PER_S, 1, ANY - 1),                                  \
         TIME("deadline", struct load, deadline_ns, 0, 0, ANY - 1)
@@ -191,8 +206,19 @@ static const struct field burst_fields[] = {
 static const struct field closed_fields[] = {COUNT_REQUIRED("concurrency", struct load, concurrency, 1, 1 << 20, NULL),
                                              LOAD_REQUESTS, LOAD_COMMON};
 
-static const struct field_name format_names[] = {
-    {"azure", TRACE_FORMAT_AZURE_CSV}, {"mooncake", TRACE_FORMAT_MOONCAKE_JSONL}, {"csv", TRACE_FORMAT_CSV}};
+static const struct field sessions_fields[] = {
+    LOAD_RATE,
+    TIME("think", struct load, session_think_ns, 0, 0, INT64_C(1) << 55),
+    COUNT("system", struct load, session_system_tokens, 0, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
+    COUNT("block", struct load, session_block_tokens, 64, 1, 1 << 16, NULL),
+    LOAD_REQUESTS,
+    LOAD_COMMON,
+};
+
+static const struct field_name format_names[] = {{"azure", TRACE_FORMAT_AZURE_CSV},
+                                                 {"mooncake", TRACE_FORMAT_MOONCAKE_JSONL},
+                                                 {"csv", TRACE_FORMAT_CSV},
+                                                 {"servegen", TRACE_FORMAT_SERVEGEN}};
 
 static const struct field trace_fields[] = {
     NAME_REQUIRED("format", struct load, trace_format, format_names),
@@ -202,11 +228,18 @@ static const struct field trace_fields[] = {
     LOAD_COMMON,
 };
 
+static const struct field listed_fields[] = {
+    COUNT("block", struct load, block_tokens, 0, 0, 1 << 16, NULL),
+    TIME("warmup", struct load, warmup_ns, 0, 0, ANY - 1),
+};
+
 static const struct schema schema_load_poisson = {poisson_fields, LENGTH(poisson_fields)};
 static const struct schema schema_load_evenly = {poisson_fields, LENGTH(poisson_fields)};
 static const struct schema schema_load_burst = {burst_fields, LENGTH(burst_fields)};
 static const struct schema schema_load_closed = {closed_fields, LENGTH(closed_fields)};
 static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields)};
+static const struct schema schema_load_sessions = {sessions_fields, LENGTH(sessions_fields)};
+static const struct schema schema_load_listed = {listed_fields, LENGTH(listed_fields)};
 
 static const struct field_name router_names[] = {
     {"round_robin", ROUTER_ROUND_ROBIN},   {"random", ROUTER_RANDOM},
@@ -259,21 +292,109 @@ static const struct field plan_fields[] = {
 };
 const struct schema schema_plan = {plan_fields, LENGTH(plan_fields)};
 
+static const struct field request_fields[] = {
+    TIME("at", struct listed_request, at_ns, 0, 0, ANY / 4),
+    COUNT_REQUIRED("prompt", struct listed_request, prompt_tokens, 1, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
+    COUNT_REQUIRED("output", struct listed_request, output_tokens, 1, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
+    COUNT("family", struct listed_request, family, 0, 0, U32, NULL),
+    COUNT("shared_blocks", struct listed_request, shared_blocks, 0, 0, REQUEST_BLOCKS_MAX, "REQUEST_BLOCKS_MAX"),
+    TIME("leaves", struct listed_request, leaves_ns, TIME_NEVER, 0, ANY),
+    TIME("deadline", struct listed_request, deadline_ns, 0, 0, ANY / 4),
+};
+const struct schema schema_request = {request_fields, LENGTH(request_fields)};
+
+#define RECORD(kind, name)                                                                                             \
+    {                                                                                                                  \
+        name, kind                                                                                                     \
+    }
+/* The records of base/trace.h by their names; a test holds the two together. */
+static const struct field_name record_names[] = {
+    {"none", 0},
+    RECORD(TRACE_ARRIVED, "arrived"),
+    RECORD(TRACE_RECEIVED, "received"),
+    RECORD(TRACE_DISPATCHED, "dispatched"),
+    RECORD(TRACE_PREFILL_STARTED, "prefill_started"),
+    RECORD(TRACE_PREFILL_FINISHED, "prefill_finished"),
+    RECORD(TRACE_READY, "ready"),
+    RECORD(TRACE_DECODE_STARTED, "decode_started"),
+    RECORD(TRACE_FIRST_TOKEN, "first_token"),
+    RECORD(TRACE_FINISHED, "finished"),
+    RECORD(TRACE_REJECTED, "rejected"),
+    RECORD(TRACE_FAILED, "failed"),
+    RECORD(TRACE_ABORTED, "aborted"),
+    RECORD(TRACE_ROUTED, "routed"),
+    RECORD(TRACE_BATCH, "batch"),
+    RECORD(TRACE_CHUNK, "chunk"),
+    RECORD(TRACE_PREEMPTED, "preempted"),
+    RECORD(TRACE_ADMIT_WAIT, "admit_wait"),
+    RECORD(TRACE_EVICTED, "evicted"),
+    RECORD(TRACE_PREFIX_HIT, "prefix_hit"),
+    RECORD(TRACE_ARMED, "armed"),
+    RECORD(TRACE_ACCEPTED, "accepted"),
+    RECORD(TRACE_NACKED, "nacked"),
+    RECORD(TRACE_WRITE, "write"),
+    RECORD(TRACE_TAIL, "tail"),
+    RECORD(TRACE_DRAINED, "drained"),
+    RECORD(TRACE_CANCELLING, "cancelling"),
+    RECORD(TRACE_QUIESCED, "quiesced"),
+    RECORD(TRACE_RELEASED, "released"),
+    RECORD(TRACE_QUARANTINED, "quarantined"),
+    RECORD(TRACE_FENCED, "fenced"),
+    RECORD(TRACE_DEADLINE, "deadline"),
+    RECORD(TRACE_PEER_LOST, "peer_lost"),
+    RECORD(TRACE_PEER_JOINED, "peer_joined"),
+    RECORD(TRACE_LATE, "late"),
+};
+
+#define FAULT_TIME_MAX (1000000 * NS_PER_S)
+static const struct field fault_fields[] = {
+    TEXT("node", struct fault, node),
+    TEXT("to", struct fault, to),
+    COUNT("rank", struct fault, rank, 0, 0, RANKS_MAX - 1, "RANKS_MAX"),
+    TIME("at", struct fault, at_ns, 0, 0, FAULT_TIME_MAX),
+    NAME("on", struct fault, record, 0, record_names),
+    TEXT("by", struct fault, by),
+    COUNT("nth", struct fault, nth, 1, 1, U32, NULL),
+    COUNT("request", struct fault, request, FAULT_REQUEST_ANY, 0, U32, NULL),
+    COUNT("skip", struct fault, skip, 0, 0, U32, NULL),
+    COUNT("count", struct fault, count, 1, 0, U32, NULL),
+    TIME("delay", struct fault, delay_ns, 0, 0, FAULT_TIME_MAX),
+    TIME("back", struct fault, back_ns, TIME_NEVER, 1, ANY),
+    FLAG("lingers", struct fault, lingers, 0),
+    COUNT("pieces", struct fault, pieces, 1, 1, 16, NULL),
+};
+const struct schema schema_fault = {fault_fields, LENGTH(fault_fields)};
+
+static const struct field faults_fields[] = {
+    COUNT("shuffle", struct fault_list, shuffle, 0, 0, ANY, NULL),
+};
+const struct schema schema_faults = {faults_fields, LENGTH(faults_fields)};
+
+const struct field_name fault_names[] = {
+    {"kill", FAULT_KILL}, {"cut", FAULT_CUT},     {"nic", FAULT_NIC},   {"late", FAULT_LATE},   {"twice", FAULT_TWICE},
+    {"slow", FAULT_SLOW}, {"stall", FAULT_STALL}, {"fail", FAULT_FAIL}, {"ticks", FAULT_TICKS}, {"leave", FAULT_LEAVE},
+};
+const uint32_t fault_name_count = LENGTH(fault_names);
+
 const struct field_name target_names[] = {
     {"ttft", TARGET_TTFT}, {"tpot", TARGET_TPOT}, {"e2e", TARGET_E2E}, {"itl", TARGET_ITL}};
 const uint32_t target_name_count = LENGTH(target_names);
 
-const struct field_name load_names[] = {{"poisson", ARRIVAL_POISSON},
-                                        {"evenly", ARRIVAL_UNIFORM},
-                                        {"burst", ARRIVAL_BURST},
-                                        {"closed", ARRIVAL_CLOSED},
-                                        {"trace", ARRIVAL_TRACE}};
+const struct field_name load_names[] = {
+    {"poisson", ARRIVAL_POISSON}, {"evenly", ARRIVAL_UNIFORM},    {"burst", ARRIVAL_BURST},  {"closed", ARRIVAL_CLOSED},
+    {"trace", ARRIVAL_TRACE},     {"sessions", ARRIVAL_SESSIONS}, {"listed", ARRIVAL_LISTED}};
 const uint32_t load_name_count = LENGTH(load_names);
 
 const struct schema *schema_of_load(unsigned arrivals)
 {
-    static const struct schema *const schemas[] = {
-        NULL, &schema_load_poisson, &schema_load_evenly, &schema_load_burst, &schema_load_closed, &schema_load_trace};
+    static const struct schema *const schemas[] = {NULL,
+                                                   &schema_load_poisson,
+                                                   &schema_load_evenly,
+                                                   &schema_load_burst,
+                                                   &schema_load_closed,
+                                                   &schema_load_trace,
+                                                   &schema_load_sessions,
+                                                   &schema_load_listed};
     CHECK(arrivals >= 1 && arrivals < sizeof schemas / sizeof schemas[0]);
     return schemas[arrivals];
 }

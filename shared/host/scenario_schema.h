@@ -55,6 +55,7 @@ extern const struct schema schema_nic;
 extern const struct schema schema_steps;
 extern const struct schema schema_pool;
 extern const struct schema schema_engine;
+extern const struct schema schema_draft; /* of struct pool */
 extern const struct schema schema_sharding;
 extern const struct schema schema_routing;
 extern const struct schema schema_admission;
@@ -62,6 +63,9 @@ extern const struct schema schema_messenger;
 extern const struct schema schema_target;
 extern const struct schema schema_targets;
 extern const struct schema schema_plan;
+extern const struct schema schema_faults;
+extern const struct schema schema_fault;
+extern const struct schema schema_request;
 
 /* By enum arrival_kind. The names of loads and targets are the words that make them. */
 const struct schema *schema_of_load(unsigned arrivals);
@@ -69,6 +73,8 @@ extern const struct field_name target_names[];
 extern const uint32_t target_name_count;
 extern const struct field_name load_names[];
 extern const uint32_t load_name_count;
+extern const struct field_name fault_names[];
+extern const uint32_t fault_name_count;
 
 /* A member of a struct by its field, as an integer; texts apart. */
 int64_t field_load(const struct field *field, const void *base);

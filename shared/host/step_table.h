@@ -13,6 +13,7 @@
  *     steps = { steps {
  *       model = "tiny-gqa", sharding = { tensor = 2 },
  *       first_layer = ns(...), -- of the step that is the median: from launch to the first tick of the layer counter
+ *       launch = ns(...),      -- beyond its steps, of each launch of decode steps; those of prefill have it in them
  *       prefill = { tokens = { 1, 16, ... }, keys = { 1, 64, ... }, time = { { ns(...), ... }, ... } },
  *       decode = { sequences = { 1, 2, ... }, context = { 16, ... }, time = { { ns(...), ... }, ... } },
  *     } }
@@ -39,6 +40,7 @@ struct step_table {
     char model[64];
     struct parallelism parallelism;
     int64_t first_layer_ns;
+    int64_t launch_ns; /* of each launch of decode steps, beyond the steps: those who take part wake up */
     struct step_grid prefill;
     struct step_grid decode;
 };
@@ -48,5 +50,8 @@ struct step_tables {
     uint32_t count;
     struct step_table item[STEP_TABLES_MAX];
 };
+
+/* The grid's time at a place between its knots or beyond them; not below one nanosecond. At least one knot an axis. */
+double step_grid_at(const struct step_grid *grid, double row, double column);
 
 #endif

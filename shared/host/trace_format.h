@@ -52,6 +52,7 @@ bool trace_tokens_together(struct trace_reading *reading, const char *column, ui
 bool trace_azure_read(struct trace_reading *reading);
 bool trace_mooncake_read(struct trace_reading *reading);
 bool trace_csv_read(struct trace_reading *reading);
+bool trace_servegen_read(struct trace_reading *reading);
 
 /* ---- Shared by the CSV formats --------------------------------------------------------------------------------- */
 

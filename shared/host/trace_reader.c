@@ -348,6 +348,8 @@ static bool read_rows(struct trace_reading *reading)
         return trace_azure_read(reading);
     case TRACE_FORMAT_MOONCAKE_JSONL:
         return trace_mooncake_read(reading);
+    case TRACE_FORMAT_SERVEGEN:
+        return trace_servegen_read(reading);
     case TRACE_FORMAT_CSV:
         break;
     }

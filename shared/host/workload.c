@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "base/limits.h"
 #include "base/rng.h"
+#include "host/sessions.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -28,6 +29,8 @@ struct workload {
     struct rng prompts;
     struct rng outputs;
     struct rng abort_draws;
+    uint64_t *blocks;          /* listed: of the request made last */
+    struct sessions *sessions; /* of a load of conversations, else NULL */
     uint32_t next_id;
     uint32_t requests_max;
     int64_t arrival_next_ns; /* of request next_id; TIME_NEVER: none, or a closed loop waits */
@@ -50,7 +53,7 @@ struct workload {
 
 /* ---- Lengths --------------------------------------------------------------------------------------------------- */
 
-static uint32_t draw_length(const struct length_distribution *lengths, struct rng *rng)
+uint32_t length_draw(const struct length_distribution *lengths, struct rng *rng)
 {
     switch (lengths->kind) {
     case LENGTH_CONSTANT:
@@ -73,7 +76,7 @@ static uint32_t draw_length(const struct length_distribution *lengths, struct rn
     return (uint32_t)(low + (rise * (at - from) + width / 2) / width);
 }
 
-static uint64_t length_mean_milli(const struct length_distribution *lengths)
+uint64_t length_mean_milli(const struct length_distribution *lengths)
 {
     if (lengths->kind == LENGTH_CONSTANT)
         return (uint64_t)lengths->low * 1000;
@@ -231,6 +234,10 @@ static int64_t arrival_of_next(struct workload *workload)
             return TIME_NEVER;
         workload->together_left--;
         return 0;
+    case ARRIVAL_LISTED:
+        return workload->load.list->item[workload->next_id].at_ns;
+    case ARRIVAL_SESSIONS:
+        return sessions_next_ns(workload->sessions);
     case ARRIVAL_TRACE:
         break;
     }
@@ -262,6 +269,29 @@ static uint64_t token_seed(uint64_t seed, uint32_t id)
     return trace_block_hash(trace_block_hash(0, seed), id);
 }
 
+/* Blocks of one family are the same in every request; a request's own are nobody else's. */
+static void make_listed(struct workload *workload, int64_t arrival_ns, struct request_spec *spec)
+{
+    const struct listed_request *listed = &workload->load.list->item[spec->id];
+    spec->prompt_tokens = listed->prompt_tokens;
+    spec->output_tokens = listed->output_tokens;
+    if (listed->deadline_ns > 0)
+        spec->deadline_ns = time_add(arrival_ns, listed->deadline_ns);
+    if (listed->leaves_ns != TIME_NEVER)
+        abort_push(workload, (struct abort_entry){.at_ns = time_add(arrival_ns, listed->leaves_ns), .id = spec->id});
+    if (workload->blocks == NULL)
+        return;
+    spec->block_tokens = workload->load.block_tokens;
+    spec->block_count = ceil_div_u32(listed->prompt_tokens, spec->block_tokens);
+    spec->blocks = workload->blocks;
+    uint64_t hash = 0;
+    for (uint32_t b = 0; b < spec->block_count; b++) {
+        bool shared = listed->family != 0 && b < listed->shared_blocks;
+        hash = trace_block_hash(hash, shared ? listed->family : spec->token_seed ^ UINT64_C(1) << 63);
+        workload->blocks[b] = hash;
+    }
+}
+
 /* Makes request next_id. */
 static void make_request(struct workload *workload, int64_t arrival_ns, struct workload_item *item)
 {
@@ -281,9 +311,13 @@ static void make_request(struct workload *workload, int64_t arrival_ns, struct w
             spec->block_count = narrow_u32(trace->block_first[row + 1] - trace->block_first[row]);
             spec->blocks = trace->blocks + trace->block_first[row];
         }
+    } else if (workload->load.arrivals == ARRIVAL_LISTED) {
+        make_listed(workload, arrival_ns, spec);
+    } else if (workload->sessions != NULL) {
+        sessions_take(workload->sessions, id, spec);
     } else {
-        spec->prompt_tokens = draw_length(&workload->load.prompt, &workload->prompts);
-        spec->output_tokens = draw_length(&workload->load.output, &workload->outputs);
+        spec->prompt_tokens = length_draw(&workload->load.prompt, &workload->prompts);
+        spec->output_tokens = length_draw(&workload->load.output, &workload->outputs);
     }
     draw_abort(workload, arrival_ns, id);
 }
@@ -321,6 +355,14 @@ bool workload_closed_next(struct workload *workload, int64_t now_ns, struct work
     return true;
 }
 
+void workload_answered(struct workload *workload, uint32_t id, int64_t now_ns)
+{
+    if (workload->sessions == NULL)
+        return;
+    sessions_answered(workload->sessions, id, now_ns);
+    look_ahead(workload);
+}
+
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
 
 /* Requests that arrive within the load's duration at its rate: whole ones, or the one begun as well. */
@@ -352,6 +394,18 @@ static bool check_common(const struct load *load, struct user_error *error)
     return true;
 }
 
+static bool check_sessions(const struct load *load, struct user_error *error)
+{
+    if (check_length(&load->session_turns, "load.turns", error) == 0)
+        return false;
+    if (load->session_think_ns < 0 || load->session_block_tokens == 0)
+        return wrong(error, "load", "conversations need a time to think and a size of prefix blocks");
+    if (sessions_tokens_max(load) > REQUEST_TOKENS_MAX ||
+        sessions_tokens_max(load) / load->session_block_tokens >= REQUEST_BLOCKS_MAX)
+        return wrong(error, "load.turns", "the last turn of a conversation is longer than a request may be");
+    return true;
+}
+
 static bool check_generated(const struct load *load, struct user_error *error)
 {
     uint32_t prompt = check_length(&load->prompt, "load.prompt", error);
@@ -360,6 +414,8 @@ static bool check_generated(const struct load *load, struct user_error *error)
         return false;
     if (prompt + output > REQUEST_TOKENS_MAX)
         return wrong(error, "load.output", "the longest prompt and the longest output are more than 2097152 tokens");
+    if (load->arrivals == ARRIVAL_SESSIONS && !check_sessions(load, error))
+        return false;
     if (load->requests == 0 && load->duration_ns == 0)
         return wrong(error, "load", "never ends, expected requests or a duration");
     if (load->arrivals == ARRIVAL_CLOSED) {
@@ -490,6 +546,13 @@ static bool prepare(struct workload *workload, struct user_error *error)
     if (load->arrivals == ARRIVAL_TRACE) {
         if (!prepare_trace(workload, error))
             return false;
+    } else if (load->arrivals == ARRIVAL_LISTED) {
+        workload->requests_max = load->list->count;
+        if (load->block_tokens > 0) {
+            workload->blocks = calloc(ceil_div_u32(load->prompt.high, load->block_tokens), sizeof *workload->blocks);
+            if (workload->blocks == NULL)
+                return wrong(error, NULL, "no memory for the workload");
+        }
     } else {
         if (!check_generated(load, error))
             return false;
@@ -501,6 +564,12 @@ static bool prepare(struct workload *workload, struct user_error *error)
     workload->prompts = rng_stream(workload->seed, 0, RNG_PROMPT_LENGTH);
     workload->outputs = rng_stream(workload->seed, 0, RNG_OUTPUT_LENGTH);
     workload->abort_draws = rng_stream(workload->seed, 0, RNG_ABORTS);
+    if (load->arrivals == ARRIVAL_SESSIONS && workload->given != NULL)
+        return wrong(error, "load",
+                     "is of conversations, which cannot be played again: whose turn a request was depends on when "
+                     "others were answered");
+    if (load->arrivals == ARRIVAL_SESSIONS)
+        workload->sessions = sessions_make(&workload->load, workload->seed);
     look_ahead(workload);
     return true;
 }
@@ -536,6 +605,8 @@ void workload_free(struct workload *workload)
     if (workload == NULL)
         return;
     free(workload->aborts);
+    free(workload->blocks);
+    sessions_free(workload->sessions);
     free(workload);
 }
 
@@ -574,9 +645,17 @@ void workload_describe(const struct workload *workload, struct workload_summary 
     }
     summary->prompt_tokens_mean_milli = length_mean_milli(&load->prompt);
     summary->output_tokens_mean_milli = length_mean_milli(&load->output);
+    if (load->arrivals == ARRIVAL_SESSIONS)
+        summary->prompt_tokens_mean_milli =
+            sessions_prompt_mean_milli(load, summary->prompt_tokens_mean_milli, summary->output_tokens_mean_milli,
+                                       length_mean_milli(&load->session_turns));
     summary->requests = load->requests;
     if (load->arrivals == ARRIVAL_CLOSED)
         return;
+    if (load->arrivals == ARRIVAL_LISTED) {
+        summary->span_ns = load->list->item[load->requests - 1].at_ns;
+        return;
+    }
     summary->rate_micro_per_s = load->rate_micro_per_s;
     uint64_t within = load->duration_ns > 0 ? requests_within(load, true) : UINT64_MAX;
     if (load->requests == 0 || within < load->requests) {

@@ -11,7 +11,9 @@
  *   uniform      request k at k / rate exactly, the first at 0.
  *   burst        as Poisson at rate / burst_size, each time burst_size requests at once.
  *   closed loop  `concurrency` requests at 0, then one whenever workload_closed_next() is called.
+ *   sessions     conversations as a Poisson process, of each the first turn; the others as workload_answered() says.
  *   trace        see below.
+ *   listed       as the scenario says; lengths, prefixes and aborts too.
  * A load ends before its request number load.requests, before load.duration_ns (no arrival at or after it), or with
  * its trace, whichever comes first. A trace that holds fewer requests than load.requests asks for ends the load early:
  * the summary says how many there are, and trace_repeat makes more.
@@ -43,7 +45,8 @@
 #define WORKLOAD_TOGETHER_MAX (UINT32_C(1) << 20)
 
 /* A request arrives, or the client of one that arrived earlier goes away. Of an abort, only spec.id is meant; the
- * request may have ended by then. spec.deadline_ns is an instant. spec.blocks lives as long as the trace. */
+ * request may have ended by then. spec.deadline_ns is an instant. spec.blocks lives as long as the trace, or, of a
+ * conversation or a listed load, until the next call. */
 struct workload_item {
     int64_t arrival_ns;
     bool is_abort;
@@ -96,6 +99,10 @@ int64_t workload_next_ns(const struct workload *workload);
 /* Closed loop only: a request ended at `now_ns`, completed or not, and its client sends its next one now. False: the
  * load has ended and the client leaves. */
 bool workload_closed_next(struct workload *workload, int64_t now_ns, struct workload_item *item);
+
+/* A request has ended, completed or not. In a load of conversations its next turn, if there is one, comes some time
+ * after: ask for the next item again. Nothing in other loads. */
+void workload_answered(struct workload *workload, uint32_t id, int64_t now_ns);
 
 void workload_describe(const struct workload *workload, struct workload_summary *summary);
 

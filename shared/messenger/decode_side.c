@@ -510,9 +510,11 @@ void decode_side_peer_lost(struct decode_side *side, uint32_t node, enum peer_st
     struct peer *peer = peers_find(&side->peers, node);
     if (peer == NULL)
         return;
-    if (incarnation >= peer->incarnation && !peer->lost) { /* else a replacement is here already */
+    if (incarnation >= peer->incarnation) { /* else a replacement is here already */
+        peer->incarnation = incarnation;    /* its HELLO may be on its way still, and means nothing any more */
+        if (!peer->lost)
+            rt_trace(side->instance->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
         peer->lost = true;
-        rt_trace(side->instance->rt, TRACE_PEER_LOST, TRACE_NO_REQUEST, node, 0);
     }
     lose(side, node, incarnation, status == PEER_FENCED);
     decode_side_admit(side);

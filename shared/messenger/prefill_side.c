@@ -68,6 +68,31 @@ static enum nack_reason check_prefill(struct prefill_side *side, const struct me
     return NACK_NONE;
 }
 
+/* A request may be here twice: an attempt that failed drains while its decoder, or another one, tries again. */
+static void remember_request(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    s->twin = index_map_get(&instance->by_request, s->request);
+    if (s->twin != INDEX_NONE)
+        index_map_remove(&instance->by_request, s->request);
+    index_map_put(&instance->by_request, s->request, slot);
+}
+
+static void forget_request(struct instance *instance, uint32_t slot)
+{
+    const struct sequence *s = &instance->sequences[slot];
+    uint32_t at = index_map_get(&instance->by_request, s->request);
+    if (at == slot) {
+        index_map_remove(&instance->by_request, s->request);
+        if (s->twin != SLOT_NONE)
+            index_map_put(&instance->by_request, s->request, s->twin);
+        return;
+    }
+    while (instance->sequences[at].twin != slot)
+        at = instance->sequences[at].twin;
+    instance->sequences[at].twin = s->twin;
+}
+
 /* Queues the request; its source group is known from there on, and with it the plan. */
 static void accept(struct prefill_side *side, uint32_t slot, const struct peer *peer, const struct message *m)
 {
@@ -92,6 +117,7 @@ static void accept(struct prefill_side *side, uint32_t slot, const struct peer *
     wire_pages(m, instance_peer_pages(instance, slot));
     index_map_put(&instance->by_key, key_of(s->peer, s->epoch), slot);
     s->keyed = true;
+    remember_request(instance, slot);
     prefill_enqueue(instance, slot);
     uint32_t choice = side->peers.choices == 1 ? 0 : (uint32_t)rng_below(&side->replica_rng, side->peers.choices);
     s->plan = peers_plan(&side->peers, peer, s->group, s->peer_group, choice);
@@ -197,6 +223,7 @@ static void finish(struct prefill_side *side, uint32_t slot)
 {
     struct sequence *s = at(side, slot);
     forget_key(side, s);
+    forget_request(side->instance, slot);
     instance_free_slot(side->instance, slot);
 }
 
@@ -390,8 +417,10 @@ static void lose(struct prefill_side *side, struct peer *peer)
 void prefill_side_peer_lost(struct prefill_side *side, uint32_t node, uint32_t incarnation)
 {
     struct peer *peer = peers_find(&side->peers, node);
-    if (peer != NULL && incarnation >= peer->incarnation) /* else a replacement is here already */
-        lose(side, peer);
+    if (peer == NULL || incarnation < peer->incarnation)
+        return; /* a replacement is here already */
+    lose(side, peer);
+    peer->incarnation = incarnation; /* its HELLO may be on its way still, and means nothing any more */
 }
 
 bool prefill_side_hello(struct prefill_side *side, uint32_t source, const struct message *m)

@@ -60,6 +60,15 @@ struct architecture {
     enum number_format expert_weight_format; /* of the routed experts */
     enum number_format kv_format;            /* of the KV cache: bf16 or fp8 */
 
+    /* Layers of a draft head that the checkpoint holds beside `layers` (num_nextn_predict_layers); each is built like a
+     * layer with experts, where there are experts, and takes the embedding of the next token and the hidden state. */
+    uint32_t draft_layers;
+
+    /* What a deployment adds, not the checkpoint: of `layers`, the last so many are draft layers in use, which cache
+     * KV like the others; and experts held more than once, of those that most tokens choose. */
+    uint32_t layers_drafting;
+    uint32_t experts_redundant;
+
     uint32_t tied_embeddings; /* 1: the LM head is the embedding */
     uint32_t tail_bytes;      /* a request's tail: hidden states and logits of the last position; 0: no tail */
     uint32_t tail_writes;     /* writes that carry it */

@@ -98,6 +98,12 @@ static uint64_t mlp_measure(enum number_format format, uint64_t hidden, uint64_t
     return 2 * measure(format, intermediate, hidden) + measure(format, hidden, intermediate);
 }
 
+/* What joins the hidden state and the embedding of the next token; every rank has all of it. */
+static uint64_t draft_measure(const struct architecture *a, matrix_measure *measure)
+{
+    return measure(FORMAT_BF16, a->hidden, 2 * (uint64_t)a->hidden);
+}
+
 static uint32_t dense_layer_count(const struct architecture *a)
 {
     return a->experts == 0 ? a->layers : min_u32(a->dense_layers, a->layers);
@@ -113,6 +119,7 @@ void footprint_parameters(const struct architecture *a, struct footprint_paramet
 {
     uint64_t dense = dense_layer_count(a);
     uint64_t sparse = a->layers - dense;
+    uint64_t drafting = mul_u64(a->layers_drafting, draft_measure(a, measure_parameters));
     uint64_t expert = mlp_measure(a->expert_weight_format, a->hidden, a->expert_intermediate, measure_parameters);
     uint64_t table = mul_u64(a->vocab, a->hidden);
 
@@ -120,7 +127,8 @@ void footprint_parameters(const struct architecture *a, struct footprint_paramet
     p->embedding = table;
     p->lm_head = a->tied_embeddings ? 0 : table;
     p->attention = a->layers * (attention_measure(a, a->heads, a->kv_heads, measure_parameters) +
-                                indexer_measure(a, measure_parameters));
+                                indexer_measure(a, measure_parameters)) +
+                   drafting;
     p->norms = a->layers * norm_parameters_per_layer(a) + a->hidden;
     p->dense_mlp = dense * mlp_measure(a->weight_format, a->hidden, a->intermediate, measure_parameters);
     p->router = sparse * a->experts * a->hidden;
@@ -149,7 +157,8 @@ static enum footprint_verdict layout_check(const struct architecture *a, const s
         return FOOTPRINT_HEADS;
     if (p->expert == 0)
         return FOOTPRINT_EXPERTS;
-    if (p->expert > 1 && (p->expert > a->experts || (uint32_t)p->tensor * p->data % p->expert != 0))
+    if (p->expert > 1 &&
+        (p->expert > a->experts + a->experts_redundant || (uint32_t)p->tensor * p->data % p->expert != 0))
         return FOOTPRINT_EXPERTS;
     return FOOTPRINT_FITS;
 }
@@ -198,13 +207,15 @@ enum footprint_verdict footprint_weights(const struct architecture *a, const str
     if (sparse > 0) {
         uint64_t share = ceil_div_u32(a->expert_intermediate, expert_split(p));
         uint64_t shared_share = ceil_div_u32(a->expert_intermediate, p->tensor);
-        w->routed_experts = sparse * ceil_div_u32(a->experts, p->expert) *
+        w->routed_experts = sparse * ceil_div_u32(a->experts + a->experts_redundant, p->expert) *
                             mlp_measure(a->expert_weight_format, a->hidden, share, footprint_matrix_bytes);
         w->shared_experts =
             sparse * a->shared_experts * mlp_measure(a->weight_format, a->hidden, shared_share, footprint_matrix_bytes);
         w->other = sparse * a->experts * a->hidden * BF16_BYTES;
     }
     w->other += layers * norm_parameters_per_layer(a) * BF16_BYTES + ends_bytes(a, p, stage);
+    if (stage + 1 == p->pipeline)
+        w->other += a->layers_drafting * draft_measure(a, footprint_matrix_bytes);
     w->total = w->attention + w->dense_mlp + w->routed_experts + w->shared_experts + w->other;
     return FOOTPRINT_FITS;
 }

@@ -1,8 +1,8 @@
 /* What a model weighs: its parameters, the bytes of weights on one rank, and the KV pages that fit beside them.
  *
- * Pure integer arithmetic over struct architecture. Counted is what a served checkpoint holds for the main model; left
- * out are biases, q/k norms and multi-token-prediction layers (below 1 % of every model in sight, the last not loaded
- * by default).
+ * Pure integer arithmetic over struct architecture. Counted is what a served checkpoint holds for the main model, and
+ * its draft layers where they are in use (layers_drafting; they share the embedding and the LM head); left out are
+ * biases and q/k norms (below 1 % of every model in sight).
  */
 #ifndef TANDEM_MODEL_FOOTPRINT_H
 #define TANDEM_MODEL_FOOTPRINT_H
@@ -14,7 +14,8 @@
 /* Parameters, over all layers. */
 struct footprint_parameters {
     uint64_t embedding;
-    uint64_t attention; /* projections: q, k, v, o; MLA: q_a, q_b (or q), kv_a, kv_b, o; those of an indexer */
+    uint64_t attention; /* projections: q, k, v, o; MLA: q_a, q_b (or q), kv_a, kv_b, o; those of an indexer, and what
+                           feeds draft layers in use */
     uint64_t norms;     /* two a layer and the final one; MLA: also those of the latents */
     uint64_t dense_mlp; /* three matrices in each layer without experts */
     uint64_t router;
@@ -40,7 +41,8 @@ uint64_t footprint_matrix_bytes(enum number_format format, uint64_t rows, uint64
 enum footprint_verdict {
     FOOTPRINT_FITS = 0,
     FOOTPRINT_HEADS = 1,    /* query heads cannot be split over the tensor-parallel ranks */
-    FOOTPRINT_EXPERTS = 2,  /* `expert` does not divide the ranks of a stage, exceeds the experts, or there are none */
+    FOOTPRINT_EXPERTS = 2,  /* `expert` does not divide the ranks of a stage, exceeds the experts and their copies, or
+                               there are none */
     FOOTPRINT_WEIGHTS = 3,  /* weights and activations alone exceed the memory that may be used */
     FOOTPRINT_PAGES = 4,    /* they fit, but not one KV page beside them */
     FOOTPRINT_GEOMETRY = 5, /* the geometry is not one of this architecture, or cannot be laid out at all */
@@ -56,9 +58,9 @@ const char *footprint_verdict_text(enum footprint_verdict verdict);
  *  - attention is split over the `tensor` ranks of a group by heads and repeated in each of the `data` groups; KV
  *    projections of replicated heads are repeated; MLA's q_a, kv_a and its indexer are on every rank;
  *  - dense MLPs, shared experts, embedding and LM head are split over the group's `tensor` ranks, repeated per group;
- *  - routed experts with expert > 1: whole experts are dealt to `expert` ranks (the fullest has ceil(experts /
- * expert)), and each is split over the (tensor * data / expert) ranks left of the stage. With expert == 1 every expert
- * is split over all tensor * data ranks of the stage;
+ *  - routed experts with expert > 1: whole experts, redundant copies included, are dealt to `expert` ranks (the fullest
+ *    has ceil((experts + experts_redundant) / expert)), and each is split over the (tensor * data / expert) ranks left
+ * of the stage. With expert == 1 every expert is split over all tensor * data ranks of the stage;
  *  - norms and the router are on every rank. Embedding, LM head, router and norms are bf16 whatever weight_format says;
  *  - MLA decodes with kv_b absorbed into q and o, for which engines keep its two halves in bf16 beside it.
  *

@@ -30,6 +30,11 @@ struct parallelism {
     uint16_t pipeline; /* stages */
 };
 
+static inline bool parallelism_same(const struct parallelism *a, const struct parallelism *b)
+{
+    return a->tensor == b->tensor && a->data == b->data && a->expert == b->expert && a->pipeline == b->pipeline;
+}
+
 struct kv_geometry {
     uint16_t layers;
     uint16_t kv_heads;    /* H; 1 for a latent cache */

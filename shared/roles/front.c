@@ -144,8 +144,8 @@ static void send_request(struct front *front, uint32_t slot)
     rt_send(front->rt, decoder, front->buffer, length);
 }
 
-/* Decoder first, then prefiller. False when a role has no live member. */
-static bool route(struct front *front, uint32_t slot)
+/* Decoder first, then prefiller: another one than `avoid`, where there is. False when a role has no live member. */
+static bool route(struct front *front, uint32_t slot, uint32_t avoid)
 {
     struct front_request *r = &front->requests[slot];
     struct request_spec spec = {
@@ -156,8 +156,10 @@ static bool route(struct front *front, uint32_t slot)
         .block_tokens = r->block_tokens,
         .blocks = blocks_of(front, slot),
     };
-    r->decoder = router_choose(&front->decoders, &spec);
-    r->prefiller = front->mixed || r->decoder == NO_MEMBER ? NO_MEMBER : router_choose(&front->prefillers, &spec);
+    r->decoder = router_choose(&front->decoders, &spec, NO_MEMBER);
+    r->prefiller = NO_MEMBER;
+    if (!front->mixed && r->decoder != NO_MEMBER)
+        r->prefiller = router_choose(&front->prefillers, &spec, avoid);
     if (r->decoder == NO_MEMBER || (!front->mixed && r->prefiller == NO_MEMBER))
         return false;
     if (front->mixed)
@@ -204,7 +206,7 @@ void front_arrival(struct front *front, const struct request_spec *spec)
     for (uint32_t b = 0; b < r->block_count; b++)
         blocks_of(front, slot)[b] = spec->blocks[b];
     index_map_put(&front->by_id, r->id, slot);
-    if (!route(front, slot))
+    if (!route(front, slot, NO_MEMBER))
         end_unserved(front, slot, TRACE_REJECTED, REJECT_NO_INSTANCE);
 }
 
@@ -221,26 +223,16 @@ void front_abort(struct front *front, uint32_t id)
     rt_send(front->rt, decoder->node, front->buffer, length);
 }
 
-/* A decoder may know that a prefiller is lost before the front does: a request that failed by it goes to another, or
- * all its attempts would be over by the time the front hears. */
-static bool route_around(struct front *front, uint32_t slot, uint32_t prefiller)
-{
-    struct router_member *member = &front->prefillers.members[prefiller];
-    bool lost = member->lost;
-    member->lost = true;
-    bool routed = route(front, slot);
-    member->lost = lost;
-    return routed || (!lost && route(front, slot));
-}
-
 static void failed(struct front *front, uint32_t slot, enum fail_reason reason)
 {
     struct front_request *r = &front->requests[slot];
     forget_route(front, r);
     r->attempt++;
     bool again = !r->aborted && r->attempt < front->config->messenger.attempts_max;
+    /* A decoder may know that a prefiller is lost before the front does: a request that failed by it goes to another,
+     * or all its attempts would be over by the time the front hears. */
     bool by_prefiller = reason == FAIL_PEER_LOST && !front->mixed && !front->decoders.members[r->decoder].lost;
-    if (again && (by_prefiller ? route_around(front, slot, r->prefiller) : route(front, slot)))
+    if (again && route(front, slot, by_prefiller ? r->prefiller : NO_MEMBER))
         return;
     end_unserved(front, slot, TRACE_FAILED, reason);
 }
@@ -281,9 +273,11 @@ static struct router_member *member_of(struct front *front, uint32_t node)
 
 void front_peer_lost(struct front *front, uint32_t node, uint32_t incarnation)
 {
-    const struct router_member *member = member_of(front, node);
-    if (member != NULL && incarnation >= member->incarnation) /* else a replacement is here already */
-        lose(front, node);
+    struct router_member *member = member_of(front, node);
+    if (member == NULL || incarnation < member->incarnation)
+        return; /* a replacement is here already */
+    lose(front, node);
+    member->incarnation = incarnation; /* its HELLO may be on its way still, and means nothing any more */
 }
 
 /* ---- Messages ---------------------------------------------------------------------------------------------------- */

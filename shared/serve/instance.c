@@ -52,6 +52,8 @@ void instance_make(struct instance *instance, struct arena *arena, const struct 
     instance->blocks = arena_take(arena, (size_t)slots * config->request_blocks_max, sizeof *instance->blocks);
     instance->unused = arena_take(arena, slots, sizeof *instance->unused);
     index_map_make(&instance->by_key, arena, slots);
+    if (config->role == ROLE_PREFILL)
+        index_map_make(&instance->by_request, arena, slots);
     instance->groups = arena_take(arena, config->group_count, sizeof *instance->groups);
     instance->attention_positions = arena_take(arena, slots, sizeof *instance->attention_positions);
     instance->waiting_positions = arena_take(arena, slots, sizeof *instance->waiting_positions);

@@ -37,7 +37,8 @@ struct instance {
     uint32_t *unused; /* a stack of free slots */
     uint32_t unused_count;
     uint32_t next_age;
-    struct index_map by_key; /* decoder, mixed: request; prefiller: decoder << 32 | epoch */
+    struct index_map by_key;     /* decoder, mixed: request; prefiller: decoder << 32 | epoch */
+    struct index_map by_request; /* prefiller: the newest slot of a request, which leads to its other ones */
     struct group *groups;
     uint32_t *attention_positions;
     uint32_t *waiting_positions;

@@ -112,13 +112,18 @@ static uint64_t cost(const struct router *router, const struct request_spec *req
     }
 }
 
-static uint32_t cheapest(struct router *router, const struct request_spec *request)
+static bool eligible(const struct router *router, uint32_t member, uint32_t avoid)
+{
+    return !router->members[member].lost && member != avoid;
+}
+
+static uint32_t cheapest(struct router *router, const struct request_spec *request, uint32_t avoid)
 {
     uint32_t best = NO_MEMBER;
     uint64_t best_cost = UINT64_MAX;
     for (uint32_t i = 0; i < router->count; i++) {
         uint32_t member = (router->turn + i) % router->count;
-        if (router->members[member].lost)
+        if (!eligible(router, member, avoid))
             continue;
         uint64_t c = cost(router, request, member);
         if (best == NO_MEMBER || c < best_cost) {
@@ -129,32 +134,34 @@ static uint32_t cheapest(struct router *router, const struct request_spec *reque
     return best;
 }
 
-/* The next live member from `start` on. */
-static uint32_t live_from(const struct router *router, uint32_t start)
+/* The next eligible member from `start` on. */
+static uint32_t next_from(const struct router *router, uint32_t start, uint32_t avoid)
 {
     for (uint32_t i = 0; i < router->count; i++) {
         uint32_t member = (start + i) % router->count;
-        if (!router->members[member].lost)
+        if (eligible(router, member, avoid))
             return member;
     }
     return NO_MEMBER;
 }
 
-uint32_t router_choose(struct router *router, const struct request_spec *request)
+uint32_t router_choose(struct router *router, const struct request_spec *request, uint32_t avoid)
 {
     uint32_t chosen = NO_MEMBER;
     if (router->count == 0)
         return NO_MEMBER;
+    if (avoid != NO_MEMBER && next_from(router, 0, avoid) == NO_MEMBER)
+        avoid = NO_MEMBER;
     switch (router->policy) {
     case ROUTER_ROUND_ROBIN:
-        chosen = live_from(router, router->turn);
+        chosen = next_from(router, router->turn, avoid);
         break;
     case ROUTER_RANDOM:
-        chosen = live_from(router, (uint32_t)rng_below(&router->rng, router->count));
+        chosen = next_from(router, (uint32_t)rng_below(&router->rng, router->count), avoid);
         break;
     case ROUTER_POWER_OF_TWO: {
-        uint32_t a = live_from(router, (uint32_t)rng_below(&router->rng, router->count));
-        uint32_t b = live_from(router, (uint32_t)rng_below(&router->rng, router->count));
+        uint32_t a = next_from(router, (uint32_t)rng_below(&router->rng, router->count), avoid);
+        uint32_t b = next_from(router, (uint32_t)rng_below(&router->rng, router->count), avoid);
         chosen = a;
         if (a != NO_MEMBER && router->members[b].queued_tokens < router->members[a].queued_tokens)
             chosen = b;
@@ -162,11 +169,11 @@ uint32_t router_choose(struct router *router, const struct request_spec *request
     }
     case ROUTER_PREFIX_AWARE:
         match(router, request);
-        chosen = cheapest(router, request);
+        chosen = cheapest(router, request, avoid);
         break;
     case ROUTER_LEAST_QUEUED_TOKENS:
     case ROUTER_LEAST_KV:
-        chosen = cheapest(router, request);
+        chosen = cheapest(router, request, avoid);
         break;
     }
     if (chosen != NO_MEMBER)

@@ -51,8 +51,9 @@ struct router {
 void router_make(struct router *router, struct arena *arena, const struct node_config *config, enum node_role role,
                  enum router_policy policy);
 
-/* Index of the chosen member; UINT32_MAX when none is alive. */
-uint32_t router_choose(struct router *router, const struct request_spec *request);
+/* Index of the chosen member; UINT32_MAX when none is alive. `avoid` is chosen only where no other lives; UINT32_MAX:
+ * nobody is to be avoided. */
+uint32_t router_choose(struct router *router, const struct request_spec *request, uint32_t avoid);
 
 /* The request was sent to this member: its prefix will be cached there. */
 void router_remember(struct router *router, uint32_t member, const struct request_spec *request);

@@ -76,6 +76,7 @@ struct sequence {
 
     /* Transfer. */
     uint32_t immediate;
+    uint32_t twin;    /* prefiller: a slot with another attempt at the same request; SLOT_NONE: none */
     uint32_t handoff; /* decoder: hand-off (tail) slot; SLOT_NONE: none */
     int64_t transfer_deadline_ns;
     uint32_t units_sent; /* prefiller: next unit to post */

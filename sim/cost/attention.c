@@ -10,6 +10,15 @@ static struct operator_time of_sheet(const struct kernel_sheet *sheet, double ns
         .ns = ns, .launch_ns = ns < floor ? ns : floor, .bound = bound, .estimate = estimate, .source = sheet->source};
 }
 
+/* Work that no table knows: of sparse attention, the indexer's products, in fp8, and its reading of one key a token. */
+static double index_ns(const struct device *device, const struct attention_shape *shape, double pairs, double read)
+{
+    double fp8 = device->flops_per_ns[FORMAT_FP8];
+    double compute = 2.0 * pairs * shape->index_heads * shape->index_dim / fp8;
+    double memory = read * shape->index_dim / device->bytes_per_ns;
+    return compute > memory ? compute : memory;
+}
+
 /* A step reads the cached tokens and the new one: the axis counts the former. */
 static struct operator_time decode_measured(const struct kernel_sheet *sheet, double sequences, double length,
                                             enum step_bound bound)
@@ -56,8 +65,23 @@ struct operator_time decode_attention_time(const struct device *device, const st
     double element_bytes = shape->kv_fp8 ? 1.0 : 2.0;
     double bf16 = device->flops_per_ns[FORMAT_BF16];
     double length = context / sequences;
+    double heads = shape->heads * shape->queries;
+    double index = 0.0;
+    if (shape->module) {
+        struct operator_time time = decode_measured(shape->decode, sequences * shape->queries, length, BOUND_BANDWIDTH);
+        time.ns -= shape->launches_ns < time.ns ? shape->launches_ns : 0.0;
+        time.launch_ns = 0.0;
+        return time;
+    }
     if (shape->window > 0 && length > shape->window)
         length = shape->window;
+    if (shape->topk > 0.0) {
+        /* Every query reads tokens of its own choice. */
+        index = index_ns(device, shape, context * shape->queries, context);
+        length = length > shape->topk ? shape->topk : length;
+        heads = shape->heads;
+        sequences *= shape->queries;
+    }
     double read = length * sequences;
     const struct efficiency_grid *grid;
     double memory;
@@ -67,20 +91,24 @@ struct operator_time decode_attention_time(const struct device *device, const st
         double latent = shape->latent_dim + shape->rope_dim;
         grid = device->tables->mla_decode[shape->kv_fp8];
         memory = read * latent * element_bytes / device->bytes_per_ns;
-        compute = 2.0 * read * shape->heads * (latent + shape->latent_dim) / bf16;
-        efficiency = grid_efficiency(grid, sequences, length, shape->heads);
+        compute = 2.0 * read * heads * (latent + shape->latent_dim) / bf16;
+        efficiency = grid_efficiency(grid, sequences, length, heads);
     } else {
         grid = device->tables->decode_attention[shape->kv_fp8];
         memory = 2.0 * read * shape->kv_heads * shape->head_dim * element_bytes / device->bytes_per_ns;
-        compute = 4.0 * read * shape->heads * shape->head_dim / bf16;
+        compute = 4.0 * read * heads * shape->head_dim / bf16;
         efficiency = grid_efficiency(grid, sequences * shape->kv_heads, length, 1.0);
     }
-    bool compute_bound = shape->kind == ATTENTION_MLA && compute > memory;
-    if (shape->decode != NULL)
-        return decode_measured(shape->decode, sequences, shape->decode->borrowed ? length : context / sequences,
-                               compute_bound ? BOUND_COMPUTE : BOUND_BANDWIDTH);
+    bool compute_bound = compute > memory;
+    if (shape->decode != NULL) {
+        bool cut = shape->decode->borrowed || shape->topk > 0.0;
+        struct operator_time time = decode_measured(shape->decode, sequences, cut ? length : context / sequences,
+                                                    compute_bound ? BOUND_COMPUTE : BOUND_BANDWIDTH);
+        time.ns += index;
+        return time;
+    }
     return (struct operator_time){
-        .ns = (double)grid->launch_ns + (compute_bound ? compute : memory) / efficiency,
+        .ns = (double)grid->launch_ns + index + (compute_bound ? compute : memory) / efficiency,
         .launch_ns = (double)grid->launch_ns,
         .bound = compute_bound ? BOUND_COMPUTE : BOUND_BANDWIDTH,
         .estimate = ESTIMATE_MODELLED,
@@ -91,18 +119,24 @@ struct operator_time decode_attention_time(const struct device *device, const st
 struct operator_time prefill_attention_time(const struct device *device, const struct attention_shape *shape,
                                             double tokens, double pairs)
 {
-    if (shape->prefill != NULL)
+    if (shape->prefill != NULL) /* of a module: as measured, projections and all */
         return prefill_measured(shape->prefill, tokens, pairs);
     bool latent = shape->kind == ATTENTION_MLA;
     const struct prefill_fit *fit =
         latent ? device->tables->mla_prefill[shape->kv_fp8] : device->tables->prefill_attention[shape->kv_fp8];
     double per_pair = latent ? 2.0 * shape->heads * (shape->nope_dim + shape->rope_dim + shape->value_dim)
                              : 4.0 * shape->heads * shape->head_dim;
+    double index = 0.0;
+    if (shape->topk > 0.0) {
+        index = index_ns(device, shape, pairs, 0.0);
+        per_pair = 2.0 * shape->heads * (2.0 * shape->latent_dim + shape->rope_dim);
+        pairs = pairs > tokens * shape->topk ? tokens * shape->topk : pairs;
+    }
     if (shape->window > 0 && pairs > tokens * shape->window)
         pairs = tokens * shape->window;
     double work = (pairs * fit->pair + tokens * fit->token) * per_pair;
     return (struct operator_time){
-        .ns = (double)fit->launch_ns + work / device->flops_per_ns[FORMAT_BF16],
+        .ns = (double)fit->launch_ns + index + work / device->flops_per_ns[FORMAT_BF16],
         .launch_ns = (double)fit->launch_ns,
         .bound = BOUND_COMPUTE,
         .estimate = ESTIMATE_MODELLED,

@@ -58,25 +58,46 @@ struct operator_time gather_scatter_time(const struct device *device, const stru
         .ns = ns, .bound = BOUND_COMMUNICATION, .estimate = there > back ? there : back, .source = gather->source};
 }
 
-struct operator_time all_to_all_time(const struct device *device, double ranks, double tokens, double hidden,
-                                     double active)
+/* What was measured, on a machine whose links carry `rate` times less: the part above the floor takes longer. */
+static double exchange_measured(const struct exchange_shape *shape, double tokens, double rate, enum estimate *estimate)
 {
-    double nodes = ranks / (double)device->gpus_per_node;
+    double ns = 0.0;
+    *estimate = ESTIMATE_MEASURED;
+    for (uint32_t i = 0; i < EXCHANGE_PHASES && shape->phases[i] != NULL; i++) {
+        enum estimate one;
+        const struct kernel_sheet *phase = shape->phases[i];
+        double floor = phase->ideal.floor_ns;
+        double measured = kernel_sheet_ns(phase, shape->inner, tokens < 1.0 ? 1.0 : tokens, &one);
+        ns += measured < floor ? measured : floor + (measured - floor) * rate;
+        *estimate = one > *estimate ? one : *estimate;
+    }
+    if (rate != 1.0 && *estimate == ESTIMATE_MEASURED)
+        *estimate = ESTIMATE_INTERPOLATED;
+    return ns;
+}
+
+struct operator_time exchange_time(const struct device *device, const struct exchange_shape *shape, double tokens)
+{
+    double nodes = shape->ranks / (double)device->gpus_per_node;
     uint32_t size = nodes <= 1.0 ? 0 : nodes <= 2.0 ? 1 : nodes <= 4.0 ? 2 : 3;
     const struct latency_curve *curve = device->tables->deepep[size];
-    double floor = (double)curve->values[0];
     double nvlink =
         device->tables->fp4_flops > 0 ? DEEPEP_BLACKWELL_NVLINK_BYTES_PER_NS : DEEPEP_HOPPER_NVLINK_BYTES_PER_NS;
-    double rate = size == 0 ? nvlink / device->nvlink_bytes_per_ns : DEEPEP_NIC_BYTES_PER_NS / device->nic_bytes_per_ns;
-    double bytes = hidden * active / (DEEPEP_HIDDEN * DEEPEP_ACTIVE);
+    bool inside = size == 0 || shape->nvlink;
+    double rate = inside ? nvlink / device->nvlink_bytes_per_ns : DEEPEP_NIC_BYTES_PER_NS / device->nic_bytes_per_ns;
+    struct operator_time time = {.bound = BOUND_COMMUNICATION};
+    if (shape->phases[0] != NULL) {
+        time.ns = exchange_measured(shape, tokens, rate, &time.estimate);
+        time.source = shape->phases[0]->source;
+        return time;
+    }
+    double floor = (double)curve->values[0];
+    double bytes = shape->hidden * shape->active / (DEEPEP_HIDDEN * DEEPEP_ACTIVE);
     double measured = latency_curve_ns(curve, tokens < 1.0 ? 1.0 : tokens);
-    return (struct operator_time){
-        .ns = floor + (measured - floor) * bytes * rate,
-        .launch_ns = 0.0,
-        .bound = BOUND_COMMUNICATION,
-        .estimate = ESTIMATE_MODELLED,
-        .source = curve->source,
-    };
+    time.ns = floor + (measured - floor) * bytes * rate;
+    time.estimate = ESTIMATE_MODELLED;
+    time.source = curve->source;
+    return time;
 }
 
 struct operator_time stage_hop_time(const struct device *device, double tokens, double bytes_per_token,

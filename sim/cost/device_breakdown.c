@@ -19,22 +19,44 @@ static void share_add(struct operator_share *shares, uint32_t *count, const char
     };
 }
 
-static void share_add_attention(const struct device_model *model, const struct step_group *group,
-                                struct operator_share *shares, uint32_t *count)
+static void share_add_part(const struct device_model *model, const struct model_part *part, const char *const names[4],
+                           const struct step_group *group, struct operator_share *shares, uint32_t *count)
 {
-    const struct attention_shape *shapes[2] = {&model->full, &model->windowed};
-    const uint32_t layers[2] = {model->layers_full, model->layers_windowed};
+    const struct attention_shape *shapes[2] = {&part->full, &part->windowed};
+    const uint32_t layers[2] = {part->layers_full, part->layers_windowed};
     double stages = model->stages;
+    double decode = group->decode_sequences;
     for (uint32_t i = 0; i < 2; i++) {
         if (group->decode_sequences > 0)
-            share_add(shares, count, i == 0 ? "decode attention" : "decode attention, windowed", layers[i],
-                      decode_attention_time(&model->device, shapes[i], group->decode_sequences / stages,
-                                            (double)(group->decode_context + group->decode_sequences) / stages));
+            share_add(shares, count, names[2 * i], layers[i],
+                      decode_attention_time(&model->device, shapes[i], decode / stages,
+                                            ((double)group->decode_context + decode * model->queries) / stages));
         if (group->prefill_tokens > 0)
-            share_add(shares, count, i == 0 ? "prefill attention" : "prefill attention, windowed", layers[i],
+            share_add(shares, count, names[2 * i + 1], layers[i],
                       prefill_attention_time(&model->device, shapes[i], (double)group->prefill_tokens / stages,
                                              (double)group->prefill_pairs / stages));
     }
+}
+
+/* The kernels of attention of one pass. */
+static void share_add_attention(const struct device_model *model, uint32_t pass, const struct step_group *group,
+                                struct operator_share *shares, uint32_t *count)
+{
+    static const char *const names[2][4] = {
+        {"decode attention", "prefill attention", "decode attention, windowed", "prefill attention, windowed"},
+        {"draft: decode attention", "draft: prefill attention", "draft: decode attention, windowed",
+         "draft: prefill attention, windowed"}};
+    static const char *const module_names[2][4] = {
+        {"decode attention with projections", "prefill attention with projections", "", ""},
+        {"draft: decode attention with projections", "draft: prefill attention with projections", "", ""}};
+    const struct model_part *part = pass == 0 ? &model->main : &model->draft;
+    double decode = group->decode_sequences;
+    if (pass < 2)
+        share_add_part(model, part, part->full.module ? module_names[pass] : names[pass], group, shares, count);
+    else if (group->decode_sequences > 0)
+        share_add(shares, count, "draft again: decode attention", model->drafting.next_layers,
+                  decode_attention_time(&model->device, &model->drafting.next, decode,
+                                        (double)group->decode_context + decode));
 }
 
 uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
@@ -67,14 +89,15 @@ uint32_t device_model_breakdown(const struct device_model *model, const struct s
     }
     uint32_t count = 0;
     share_add(shares, &count, "host", 1,
-              (struct operator_time){.ns = (double)host_ns(model, counts.driver[DRIVER_SEQUENCES]),
+              (struct operator_time){.ns = (double)host_ns(model, counts.sequences),
                                      .bound = BOUND_OVERHEAD,
                                      .estimate = ESTIMATE_MODELLED,
                                      .source = "the engine"});
     for (uint32_t i = 0; i < model->operator_count; i++) {
-        const struct operator* o = & model->operators[i];
-        if (group_count > 0 && i == model->attention_place)
-            share_add_attention(model, &groups[slowest], shares, &count);
+        const struct device_operator *o = &model->operators[i];
+        for (uint32_t pass = 0; group_count > 0 && pass < (model->drafting.tokens > 0 ? PASSES : 1u); pass++)
+            if (i == model->attention_place[pass])
+                share_add_attention(model, pass, &groups[slowest], shares, &count);
         if (counts.driver[o->driver] == 0)
             continue;
         share_add(shares, &count, o->name, o->count,

@@ -24,192 +24,6 @@ const char *device_gpu_names(void)
     return gpu_tables_names();
 }
 
-/* ---- What a model is made of --------------------------------------------------------------------------------- */
-
-static void add(struct device_model *model, struct operator operator)
-{
-    if (operator.count == 0)
-        return;
-    CHECK(model->operator_count < OPERATORS_MAX - 2); /* breakdown adds both kinds of attention */
-    model->operators[model->operator_count++] = operator;
-}
-
-static void add_gemm(struct device_model *model, const char *name, enum driver driver, uint32_t count, double n,
-                     double k, enum number_format format)
-{
-    add(model,
-        (struct operator){
-            .name = name, .kind = OPERATOR_GEMM, .driver = driver, .format = format, .count = count, .n = n, .k = k});
-}
-
-static void add_pass(struct device_model *model, const char *name, uint32_t count, double bytes, double kernels)
-{
-    add(model, (struct operator){.name = name,
-                                 .kind = OPERATOR_ELEMENTWISE,
-                                 .driver = DRIVER_TOKENS,
-                                 .count = count,
-                                 .n = bytes,
-                                 .k = kernels});
-}
-
-/* Marks what was added since `first` as preceding a layer's transfer. */
-static void mark_before_transfer(struct device_model *model, uint32_t first)
-{
-    for (uint32_t i = first; i < model->operator_count; i++)
-        model->operators[i].before_transfer = true;
-}
-
-/* A residual norm reads the row and the residual and writes both, in bf16. */
-static double norm_bytes(const struct architecture *a)
-{
-    return 8.0 * a->hidden;
-}
-
-/* Launches of `kernels` elementwise kernels, `norms` of which may follow an all-reduce. TensorRT-LLM's attention
- * rotates keys and writes the cache itself, and its all-reduce adds the residual and norms. */
-static double launches(const struct device_model *model, double kernels, double norms)
-{
-    if (model->engine.kernels != ENGINE_TRTLLM)
-        return kernels;
-    return model->reduces ? 0.0 : norms;
-}
-
-static void add_attention_gqa(struct device_model *model, const struct architecture *a, uint32_t count)
-{
-    double heads = model->full.heads * a->head_dim;
-    double kv = model->full.kv_heads * a->head_dim;
-    add_gemm(model, "qkv projection", DRIVER_TOKENS, count, heads + 2.0 * kv, a->hidden, a->weight_format);
-    add_pass(model, "norm, rope, cache write", count, norm_bytes(a) + 4.0 * (heads + 2.0 * kv),
-             launches(model, 2.0, 1.0));
-    model->attention_place = model->operator_count;
-    add_gemm(model, "attention output projection", DRIVER_TOKENS, count, a->hidden, heads, a->weight_format);
-}
-
-/* The latent projections are whole on every rank; heads are split. Prefill decompresses every token that it reads,
- * cached ones too; decode multiplies queries and outputs by the absorbed halves of the same matrix, in bf16. */
-static void add_attention_mla(struct device_model *model, const struct architecture *a, uint32_t count)
-{
-    double heads = model->full.heads;
-    double query = heads * (a->nope_dim + a->rope_dim);
-    double latent = (double)a->latent_dim + a->rope_dim;
-    double down = latent + a->q_latent_dim;
-    if (a->q_latent_dim > 0) {
-        add_gemm(model, "latent projections", DRIVER_TOKENS, count, down, a->hidden, a->weight_format);
-        add_gemm(model, "query up-projection", DRIVER_TOKENS, count, query, a->q_latent_dim, a->weight_format);
-    } else {
-        add_gemm(model, "latent projections", DRIVER_TOKENS, count, latent + query, a->hidden, a->weight_format);
-    }
-    add_pass(model, "norms, rope, cache write", count, norm_bytes(a) + 4.0 * down + 4.0 * query, 3.0);
-    add_gemm(model, "decompression", DRIVER_DECOMPRESS, count, heads * (a->nope_dim + a->value_dim), a->latent_dim,
-             a->weight_format);
-    add_gemm(model, "absorbed query", DRIVER_DECODE, count, heads * a->nope_dim, a->latent_dim, FORMAT_BF16);
-    model->operators[model->operator_count - 1].absorbed = ABSORBED_QUERY;
-    add_gemm(model, "absorbed output", DRIVER_DECODE, count, heads * a->value_dim, a->latent_dim, FORMAT_BF16);
-    model->operators[model->operator_count - 1].absorbed = ABSORBED_OUTPUT;
-    model->attention_place = model->operator_count;
-    add_gemm(model, "attention output projection", DRIVER_TOKENS, count, a->hidden, heads * a->value_dim,
-             a->weight_format);
-}
-
-static void add_mlp(struct device_model *model, const struct architecture *a, uint32_t count, double width)
-{
-    add_gemm(model, "gate and up", DRIVER_TOKENS, count, 2.0 * width, a->hidden, a->weight_format);
-    add_pass(model, "activation", count, 6.0 * width, 1.0);
-    add_gemm(model, "down", DRIVER_TOKENS, count, a->hidden, width, a->weight_format);
-}
-
-static void add_all_reduce(struct device_model *model, const char *name, uint32_t count, double ranks, double hidden)
-{
-    if (ranks > 1.0)
-        add(model, (struct operator){.name = name,
-                                     .kind = OPERATOR_ALL_REDUCE,
-                                     .driver = DRIVER_TOKENS,
-                                     .count = count,
-                                     .n = ranks,
-                                     .k = hidden});
-}
-
-static void add_experts(struct device_model *model, const struct architecture *a, struct parallelism p, uint32_t count)
-{
-    double ranks = (double)p.tensor * p.data;
-    enum driver driver = p.data > 1 ? DRIVER_SHARED : DRIVER_TOKENS;
-    add_gemm(model, "router", DRIVER_TOKENS, count, a->experts, a->hidden, FORMAT_BF16);
-    /* Inside a node engines gather all tokens and scatter the sums; DeepEP, which sends a token only where its experts
-     * are, is what they use across nodes. */
-    if (p.data > 1 && ranks <= model->device.gpus_per_node)
-        add(model, (struct operator){.name = "expert gather and scatter",
-                                     .kind = OPERATOR_GATHER_SCATTER,
-                                     .driver = driver,
-                                     .count = count,
-                                     .n = ranks,
-                                     .k = a->hidden});
-    else if (p.data > 1 && p.expert == ranks)
-        add(model, (struct operator){.name = "expert dispatch and combine",
-                                     .kind = OPERATOR_ALL_TO_ALL,
-                                     .driver = DRIVER_TOKENS,
-                                     .count = count,
-                                     .n = ranks,
-                                     .k = 1.0 / p.tensor});
-    else if (p.data > 1)
-        add(model, (struct operator){.name = "expert gather and scatter",
-                                     .kind = OPERATOR_ALL_REDUCE,
-                                     .driver = driver,
-                                     .count = count,
-                                     .n = ranks,
-                                     .k = a->hidden});
-    add(model, (struct operator){.name = "experts", .kind = OPERATOR_EXPERTS, .driver = driver, .count = count});
-}
-
-static void add_operators(struct device_model *model, const struct architecture *a, struct parallelism p)
-{
-    uint32_t all = model->layers;
-    model->reduces = p.tensor > 1;
-    uint32_t dense = a->experts > 0 ? a->dense_layers : all;
-    uint32_t sparse = all - dense;
-    if (a->attention == ATTENTION_MLA)
-        add_attention_mla(model, a, all);
-    else
-        add_attention_gqa(model, a, all);
-    add_all_reduce(model, "all-reduce after attention", all, p.tensor, a->hidden);
-    mark_before_transfer(model, 0);
-    add_pass(model, "norm", all, norm_bytes(a), launches(model, 1.0, 1.0));
-    if (dense > 0)
-        add_mlp(model, a, dense, ceil_div_u32(a->intermediate, p.tensor));
-    if (sparse > 0)
-        add_experts(model, a, p, sparse);
-    add_all_reduce(model, "all-reduce after MLP", all, p.tensor, a->hidden);
-    if (p.pipeline > 1)
-        add(model, (struct operator){.name = "hand-over to the next stage",
-                                     .kind = OPERATOR_STAGE_HOP,
-                                     .driver = DRIVER_TOKENS,
-                                     .count = p.pipeline,
-                                     .n = kv_ranks(&p) <= model->device.gpus_per_node ? 1.0 : 0.0,
-                                     .k = 2.0 * a->hidden / p.tensor});
-    add_gemm(model, "LM head", DRIVER_SEQUENCES, p.pipeline, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
-}
-
-struct operator_time operator_evaluate(const struct device_model *model, const struct operator* o, double tokens)
-{
-    const struct device *device = &model->device;
-    switch (o->kind) {
-    case OPERATOR_GEMM:
-        return gemm_time(device, o->measured, tokens, o->n, o->k, o->format);
-    case OPERATOR_ELEMENTWISE:
-        return elementwise_time(device, tokens, o->n, o->k);
-    case OPERATOR_EXPERTS:
-        return moe_time(device, tokens, &model->moe);
-    case OPERATOR_ALL_REDUCE:
-        return all_reduce_time(device, o->measured, o->nccl, o->n, tokens * o->k);
-    case OPERATOR_GATHER_SCATTER:
-        return gather_scatter_time(device, o->measured, o->nccl, o->n, tokens * o->k);
-    case OPERATOR_ALL_TO_ALL:
-        return all_to_all_time(device, o->n, tokens * o->k, model->moe.hidden, model->moe.active);
-    case OPERATOR_STAGE_HOP:
-        return stage_hop_time(device, tokens, o->k, o->n > 0);
-    }
-    check_failed("operator kind", __FILE__, __LINE__);
-}
-
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
 /* Much makes a measurement longer than the kernel, nothing makes it shorter: where a larger count was measured to take
@@ -223,7 +37,7 @@ static void curves_make(struct device_model *model)
         double share[DRIVERS][SHARES] = {{0}};
         double before = 0.0;
         for (uint32_t i = 0; i < model->operator_count; i++) {
-            const struct operator* o = & model->operators[i];
+            const struct device_operator *o = &model->operators[i];
             struct operator_time time = operator_evaluate(model, o, tokens);
             if (knot == TOKEN_CURVE_KNOTS - 1 || time.ns < least[i])
                 least[i] = time.ns;
@@ -249,16 +63,23 @@ static uint64_t line_context(uint32_t column)
     return column == 0 ? 0 : UINT64_C(1) << (LINE_CONTEXT_LOG2 + column - 1);
 }
 
-/* All layers' decode attention of `sequences` that have `context` tokens cached: the step reads one more each. */
+/* All layers' decode attention of `sequences` that have `context` tokens cached: the step reads the new ones too. */
 static double decode_attention_ns(const struct device_model *model, double sequences, double context)
 {
+    const struct model_part *parts[2] = {&model->main, &model->draft};
     double batch = sequences / model->stages;
-    double read = (context + sequences) / model->stages;
+    double read = (context + sequences * model->queries) / model->stages;
     double ns = 0.0;
-    if (model->layers_full > 0)
-        ns += model->layers_full * decode_attention_time(&model->device, &model->full, batch, read).ns;
-    if (model->layers_windowed > 0)
-        ns += model->layers_windowed * decode_attention_time(&model->device, &model->windowed, batch, read).ns;
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct model_part *part = parts[i];
+        if (part->layers_full > 0)
+            ns += part->layers_full * decode_attention_time(&model->device, &part->full, batch, read).ns;
+        if (part->layers_windowed > 0)
+            ns += part->layers_windowed * decode_attention_time(&model->device, &part->windowed, batch, read).ns;
+    }
+    if (model->drafting.next_layers > 0)
+        ns += model->drafting.next_layers *
+              decode_attention_time(&model->device, &model->drafting.next, batch, context + sequences).ns;
     return ns;
 }
 
@@ -293,45 +114,6 @@ static void lines_make(struct device_model *model)
     }
 }
 
-static void shapes_make(struct device_model *model, const struct architecture *a, struct parallelism p)
-{
-    model->full = (struct attention_shape){
-        .kind = a->attention,
-        .heads = (double)a->heads / p.tensor,
-        .kv_heads = a->kv_heads > p.tensor ? a->kv_heads / p.tensor : 1.0,
-        .head_dim = a->head_dim,
-        .latent_dim = a->latent_dim,
-        .rope_dim = a->rope_dim,
-        .nope_dim = a->nope_dim,
-        .value_dim = a->value_dim,
-        .kv_fp8 = a->kv_format != FORMAT_BF16,
-    };
-    model->windowed = model->full;
-    model->windowed.window = a->window;
-    model->layers_real = a->layers;
-    model->layers = ceil_div_u32(a->layers, p.pipeline) * p.pipeline;
-    model->layers_windowed = a->window > 0 ? a->layers - a->full_layers : 0;
-    model->layers_full = model->layers - model->layers_windowed;
-    model->stages = p.pipeline;
-    model->experts_shared = a->experts > 0 && p.data > 1;
-    model->moe = (struct moe_shape){
-        .hidden = a->hidden,
-        .width = ceil_div_u32(a->expert_intermediate, (uint32_t)p.tensor * p.data / p.expert),
-        .experts = a->experts,
-        .active = a->experts_active,
-        .expert_ranks = p.expert,
-        .shared_width = (double)a->shared_experts * ceil_div_u32(a->expert_intermediate, p.tensor),
-        .groups = p.data,
-        .format = a->expert_weight_format,
-        .tensor = (double)p.tensor * p.data / p.expert,
-    };
-    const struct device *device = &model->device;
-    double latent = (double)a->latent_dim + a->rope_dim;
-    double compute = 2.0 * model->full.heads * (latent + a->latent_dim) / device->flops_per_ns[FORMAT_BF16];
-    double memory = latent * (model->full.kv_fp8 ? 1.0 : 2.0) / device->bytes_per_ns;
-    model->decode_attention_bound = a->attention == ATTENTION_MLA && compute > memory ? BOUND_COMPUTE : BOUND_BANDWIDTH;
-}
-
 /* False, with a sentence in `error`, when the ranks cannot share the model. */
 static bool ranks_fit(const struct architecture *a, struct parallelism p, char *error, size_t size)
 {
@@ -347,8 +129,9 @@ static bool ranks_fit(const struct architecture *a, struct parallelism p, char *
         snprintf(error, size, "%s: %u pipeline stages for %u layers", a->name, p.pipeline, a->layers);
     else if (p.expert > 1 && a->experts == 0)
         snprintf(error, size, "%s: expert parallelism %u for a model without experts", a->name, p.expert);
-    else if (p.expert > a->experts && a->experts > 0)
-        snprintf(error, size, "%s: %u experts for %u expert-parallel ranks", a->name, a->experts, p.expert);
+    else if (p.expert > a->experts + a->experts_redundant && a->experts > 0)
+        snprintf(error, size, "%s: %u experts for %u expert-parallel ranks", a->name, a->experts + a->experts_redundant,
+                 p.expert);
     else if (a->experts > 0 && t * p.data % p.expert != 0)
         snprintf(error, size, "%s: %u expert-parallel ranks do not divide the %u ranks of a stage", a->name, p.expert,
                  t * p.data);
@@ -373,39 +156,56 @@ static void refuse_device(const struct architecture *architecture, struct parall
                  hardware->gpu, gpu_tables_names());
 }
 
-struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
-                                       const struct hardware *hardware, const struct engine *engine, char *error,
-                                       size_t error_size)
+/* False, with a sentence: a draft model that cannot be spread as the model is. */
+static bool draft_fits(const struct device_request *request, char *error, size_t error_size)
 {
-    if (!ranks_fit(architecture, parallelism, error, error_size))
-        return NULL;
-    if (architecture->index_topk > 0) {
-        snprintf(error, error_size,
-                 "%s: its memory and its transfers are modelled, but not the time of sparse attention",
-                 architecture->name);
-        return NULL;
+    struct parallelism p = request->parallelism;
+    const struct architecture *draft = request->draft_model;
+    if (request->draft_tokens == 0 || draft == NULL)
+        return true;
+    if (draft->experts == 0)
+        p.expert = 1;
+    if (p.data > 1 && draft->experts > 0) {
+        snprintf(error, error_size, "%s: a draft model with experts is not modelled with data parallelism",
+                 draft->name);
+        return false;
     }
+    return ranks_fit(draft, p, error, error_size);
+}
+
+static struct device_model *model_make(const struct device_request *request, const struct hardware *hardware,
+                                       const struct engine *engine, char *error, size_t error_size)
+{
+    const struct architecture *architecture = request->architecture;
+    struct parallelism parallelism = request->parallelism;
+    if (!ranks_fit(architecture, parallelism, error, error_size) || !draft_fits(request, error, error_size))
+        return NULL;
     struct device_model *model = calloc(1, sizeof *model);
     if (model == NULL) {
         snprintf(error, error_size, "%s: out of memory for the cost model", architecture->name);
         return NULL;
     }
-    model->is_measured = measured_steps_find(hardware, architecture, parallelism, &model->measured);
+    /* Steps are measured without drafting. */
+    model->is_measured =
+        request->draft_tokens == 0 && measured_steps_find(hardware, architecture, parallelism, &model->measured);
     if (model->is_measured)
         return model;
     bool packed = kernel_shelf_size(kernel_shelf_open(hardware->kernel_folder, hardware->gpu)) > 0;
     if (!packed && gpu_tables_find(hardware->gpu) == NULL) {
-        refuse_device(architecture, parallelism, hardware, error, error_size);
+        if (request->draft_tokens > 0 && hardware->gpu[0] == '\0')
+            snprintf(error, error_size,
+                     "%s: steps that draft tokens are modelled from kernels; its steps were measured", hardware->name);
+        else
+            refuse_device(architecture, parallelism, hardware, error, error_size);
         free(model);
         return NULL;
     }
     device_init(&model->device, hardware);
     model->engine = engine != NULL && engine->kernels != 0 ? *engine : engine_neutral();
     model->engine.prefill_permille = engine_prefill_permille(&model->engine, architecture->experts);
-    shapes_make(model, architecture, parallelism);
-    add_operators(model, architecture, parallelism);
+    device_shapes_make(model, request);
     struct user_error damaged = {.set = false};
-    if (!device_model_measure(model, architecture, hardware, &damaged)) {
+    if (!device_model_measure(model, request, hardware, &damaged)) {
         snprintf(error, error_size, "%s", damaged.text);
         device_model_free(model);
         return NULL;
@@ -414,6 +214,28 @@ struct device_model *device_model_make(const struct architecture *architecture, 
     lines_make(model);
     prefill_table_make(model);
     return model;
+}
+
+struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
+                                       const struct hardware *hardware, const struct engine *engine, char *error,
+                                       size_t error_size)
+{
+    const struct device_request request = {.architecture = architecture, .parallelism = parallelism};
+    return model_make(&request, hardware, engine, error, error_size);
+}
+
+struct device_model *device_model_of_pool(const struct scenario *scenario, const struct pool *pool,
+                                          struct parallelism parallelism, char *error, size_t error_size)
+{
+    const struct architecture served = scenario_served(scenario, pool);
+    const struct pool *drafter = scenario_drafter(scenario, pool);
+    struct device_request request = {.architecture = &served, .parallelism = parallelism};
+    if (drafter != NULL) {
+        request.draft_tokens = drafter->scheduler.draft_tokens;
+        if (drafter->draft.head == DRAFT_MODEL)
+            request.draft_model = &drafter->draft.model;
+    }
+    return model_make(&request, &pool->hardware, &pool->engine, error, error_size);
 }
 
 bool device_model_serves(const struct device_model *model, enum node_role role, char *error, size_t error_size)
@@ -443,6 +265,11 @@ void device_model_free(struct device_model *model)
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */
 
 /* Every group runs the same graph: all are padded to the largest one's. */
+int64_t device_launch_ns(const struct device_model *model)
+{
+    return model->is_measured ? model->measured.launch_ns : 0;
+}
+
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count)
 {
     if (model->is_measured)
@@ -459,11 +286,17 @@ int64_t device_decode_fixed_ns(const struct device_model *model, const struct st
         most = batch;
         shared = batch * group_count;
     }
-    int64_t ns = host + token_curve_ns(&model->curves[DRIVER_TOKENS], most) +
-                 token_curve_ns(&model->curves[DRIVER_SEQUENCES], most) +
-                 token_curve_ns(&model->curves[DRIVER_DECODE], most);
-    if (model->experts_shared)
-        ns += token_curve_ns(&model->curves[DRIVER_SHARED], shared);
+    const struct token_curve *curves = model->curves;
+    uint64_t tokens = most * model->queries;
+    int64_t ns = host + token_curve_ns(&curves[DRIVER_TOKENS], tokens) +
+                 token_curve_ns(&curves[DRIVER_SEQUENCES], tokens) + token_curve_ns(&curves[DRIVER_DECODE], tokens);
+    if (model->wide)
+        ns += token_curve_ns(&curves[DRIVER_WIDE_DECODE], tokens) +
+              token_curve_ns(&curves[DRIVER_WIDE_DECODE_ALL], shared * model->queries);
+    else if (model->experts_shared)
+        ns += token_curve_ns(&curves[DRIVER_SHARED], shared * model->queries);
+    if (model->drafting.tokens > 0)
+        ns += token_curve_ns(&curves[DRIVER_DRAFT], most) + token_curve_ns(&curves[DRIVER_DRAFT_ALL], shared);
     return ns;
 }
 
@@ -518,13 +351,17 @@ void step_count(const struct device_model *model, const struct step_group *group
         const struct step_group *group = &groups[g];
         uint32_t decode = decode_too ? group->decode_sequences : 0;
         uint64_t context = decode_too ? group->decode_context : 0;
-        uint64_t tokens = decode + group->prefill_tokens;
+        uint64_t verified = (uint64_t)decode * model->queries;
+        uint64_t tokens = verified + group->prefill_tokens;
         uint64_t *most = counts->driver;
+        counts->sequences = max_u64(counts->sequences, (uint64_t)decode + group->prefill_sequences);
+        counts->decode = max_u64(counts->decode, decode);
         most[DRIVER_TOKENS] = max_u64(most[DRIVER_TOKENS], tokens);
-        most[DRIVER_SEQUENCES] = max_u64(most[DRIVER_SEQUENCES], decode + group->prefill_sequences);
-        most[DRIVER_DECODE] = max_u64(most[DRIVER_DECODE], decode);
+        most[DRIVER_SEQUENCES] = max_u64(most[DRIVER_SEQUENCES], verified + group->prefill_sequences);
+        most[DRIVER_DECODE] = max_u64(most[DRIVER_DECODE], verified);
         most[DRIVER_DECOMPRESS] = max_u64(most[DRIVER_DECOMPRESS], group->prefill_tokens + group->prefill_context);
         most[DRIVER_SHARED] += model->experts_shared ? tokens : 0;
+        most[DRIVER_DRAFT_ALL] += model->drafting.tokens > 0 ? decode : 0;
         struct decode_line line;
         device_decode_line(model, decode, context, &line);
         int64_t decode_ns = decode_line_ns(&line, context);
@@ -536,18 +373,27 @@ void step_count(const struct device_model *model, const struct step_group *group
             counts->prefill_attention_ns = prefill_ns;
         }
     }
+    if (model->drafting.tokens > 0)
+        counts->driver[DRIVER_DRAFT] = counts->decode;
+    if (model->wide) {
+        counts->driver[counts->prefill ? DRIVER_WIDE_PREFILL : DRIVER_WIDE_DECODE] = counts->driver[DRIVER_TOKENS];
+        counts->driver[counts->prefill ? DRIVER_WIDE_PREFILL_ALL : DRIVER_WIDE_DECODE_ALL] =
+            counts->driver[DRIVER_SHARED];
+        counts->driver[DRIVER_SHARED] = 0;
+    }
 }
 
 static enum step_bound step_bound(const struct device_model *model, const struct step_counts *counts)
 {
     int64_t share[SHARES] = {0};
-    for (uint32_t d = 0; d < DRIVERS; d++)
-        for (uint32_t s = BOUND_COMPUTE; s < SHARES; s++)
-            share[s] +=
-                model->bounds[d][s].ns[knot_locate(counts->driver[d], TOKEN_CURVE_BITS, TOKEN_CURVE_OCTAVE_LAST).index];
+    for (uint32_t d = 0; d < DRIVERS; d++) {
+        uint32_t knot = knot_locate(counts->driver[d], TOKEN_CURVE_BITS, TOKEN_CURVE_OCTAVE_LAST).index;
+        for (uint32_t s = BOUND_COMPUTE; s < SHARES && knot > 0; s++)
+            share[s] += model->bounds[d][s].ns[knot];
+    }
     share[model->decode_attention_bound] += counts->decode_attention_ns;
     share[BOUND_COMPUTE] += counts->prefill_attention_ns;
-    share[BOUND_OVERHEAD] += host_ns(model, counts->driver[DRIVER_SEQUENCES]);
+    share[BOUND_OVERHEAD] += host_ns(model, counts->sequences);
     enum step_bound largest = BOUND_COMPUTE;
     for (uint32_t s = BOUND_COMPUTE; s < SHARES; s++)
         if (share[s] > share[largest])
@@ -560,7 +406,8 @@ static int64_t prefill_step_ns(const struct device_model *model, const struct st
 {
     int64_t ns = 0;
     for (uint32_t d = 0; d < DRIVERS; d++)
-        ns += token_curve_ns(&model->curves[d], counts->driver[d]);
+        if (counts->driver[d] > 0)
+            ns += token_curve_ns(&model->curves[d], counts->driver[d]);
     return ns + counts->decode_attention_ns + counts->prefill_attention_ns;
 }
 
@@ -568,14 +415,15 @@ static int64_t prefill_step_ns(const struct device_model *model, const struct st
 static int64_t mixed_step_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                              const struct step_counts *counts)
 {
-    int64_t host = host_ns(model, counts->driver[DRIVER_SEQUENCES]);
+    int64_t host = host_ns(model, counts->sequences);
     int64_t decode = 0;
-    if (counts->driver[DRIVER_DECODE] > 0)
-        decode = device_decode_fixed_ns(model, groups, group_count) - host_ns(model, counts->driver[DRIVER_DECODE]) +
+    if (counts->decode > 0)
+        decode = device_decode_fixed_ns(model, groups, group_count) - host_ns(model, counts->decode) +
                  counts->decode_attention_ns;
     int64_t more;
     if (model->engine.mixes) {
-        more = max_i64(0, prefill_step_ns(model, counts) - decode);
+        /* What is padded, or exchanged otherwise, may take longer alone than with a few tokens more. */
+        more = max_i64(counts->prefill_attention_ns, prefill_step_ns(model, counts) - decode);
     } else {
         struct step_counts alone;
         step_count(model, groups, group_count, false, &alone);
@@ -603,7 +451,7 @@ void device_step(const struct device_model *model, const struct step_group *grou
         time->total_ns = mixed_step_ns(model, groups, group_count, &counts);
     /* The host's part comes before the first layer, the logits after the last; layers are alike. */
     int64_t layers = model->layers_real;
-    int64_t host = host_ns(model, counts.driver[DRIVER_SEQUENCES]);
+    int64_t host = host_ns(model, counts.sequences);
     time->layer_ns = max_i64(0, time->total_ns - host - logits) / layers;
     int64_t before = token_curve_ns(&model->before, counts.driver[DRIVER_TOKENS]) + absorb + decompress + attention;
     time->first_layer_ns = host + min_i64(before / layers, time->layer_ns);

@@ -17,6 +17,7 @@
 #include "base/arith.h"
 #include "host/engine.h"
 #include "host/hardware.h"
+#include "host/scenario.h"
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
 #include "node.h"
@@ -56,6 +57,10 @@ struct device_model *device_model_make(const struct architecture *architecture, 
                                        const struct hardware *hardware, const struct engine *engine, char *error,
                                        size_t error_size);
 
+/* The same for a pool of a scenario, with what it drafts and the copies of experts that it holds. */
+struct device_model *device_model_of_pool(const struct scenario *scenario, const struct pool *pool,
+                                          struct parallelism parallelism, char *error, size_t error_size);
+
 /* Whether it knows the steps of the role: a measured one may have been measured for another. False with a sentence. */
 bool device_model_serves(const struct device_model *model, enum node_role role, char *error, size_t error_size);
 
@@ -63,6 +68,9 @@ void device_model_free(struct device_model *model);
 
 void device_step(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                  struct step_time *time);
+
+/* What a launch of decode steps takes beyond its steps; 0 where that is not known apart from them. */
+int64_t device_launch_ns(const struct device_model *model);
 
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count);
 void device_decode_line(const struct device_model *model, uint32_t decode_sequences, uint64_t decode_context,
@@ -77,7 +85,8 @@ static inline int64_t decode_line_ns(const struct decode_line *line, uint64_t co
 /* What a step is made of, for people and for tests: each operator once, its time summed over the layers that have it,
  * of the slowest attention group. Computed afresh at the exact shape, so the sum differs from device_step() by what its
  * tables interpolate and by what keeps them from decreasing where measurements do: below 5 % for most steps, 20 %
- * at most in long contexts. */
+ * at most in long contexts, a third where few tokens meet sparse attention, whose one long sequence takes longer than
+ * as many tokens of several. */
 struct operator_share {
     const char *name;   /* "experts" */
     const char *source; /* the measured table, or the formula; lives as long as the model */
@@ -87,7 +96,7 @@ struct operator_share {
     enum step_bound bound;
 };
 
-#define OPERATORS_MAX 40
+#define OPERATORS_MAX 96
 
 /* Returns how many entries of shares[OPERATORS_MAX] it filled, in the order of execution. */
 uint32_t device_model_breakdown(const struct device_model *model, const struct step_group *groups, uint32_t group_count,

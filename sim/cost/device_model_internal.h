@@ -14,7 +14,17 @@ enum driver {
     DRIVER_DECODE = 2,     /* decoding sequences of a group */
     DRIVER_DECOMPRESS = 3, /* tokens of prefilling sequences, cached and new */
     DRIVER_SHARED = 4,     /* tokens of all groups, where they share the routed experts */
-    DRIVERS = 5,
+
+    /* Where experts are spread over machines, prompts and decoding tokens go other ways: of a step with prompts, and of
+     * one without, the tokens of a group and those of all groups. */
+    DRIVER_WIDE_PREFILL = 5,
+    DRIVER_WIDE_PREFILL_ALL = 6,
+    DRIVER_WIDE_DECODE = 7,
+    DRIVER_WIDE_DECODE_ALL = 8,
+
+    DRIVER_DRAFT = 9, /* decoding sequences of a group, and of all that share the experts: one drafted token of each */
+    DRIVER_DRAFT_ALL = 10,
+    DRIVERS = 11,
 };
 
 enum operator_kind {
@@ -22,7 +32,7 @@ enum operator_kind {
     OPERATOR_ELEMENTWISE = 2,
     OPERATOR_EXPERTS = 3,
     OPERATOR_ALL_REDUCE = 4,
-    OPERATOR_ALL_TO_ALL = 5,
+    OPERATOR_EXCHANGE = 5,
     OPERATOR_STAGE_HOP = 6,
     OPERATOR_GATHER_SCATTER = 7,
 };
@@ -30,9 +40,8 @@ enum operator_kind {
 /* A product with an absorbed half of latent attention, which tables of its own are measured for. */
 enum absorbed { ABSORBED_NOT = 0, ABSORBED_QUERY = 1, ABSORBED_OUTPUT = 2 };
 
-struct operator
-{
-    const char *name;
+struct device_operator {
+    char name[56];
     enum operator_kind kind;
     enum driver driver;
     enum number_format format;
@@ -41,8 +50,30 @@ struct operator
     double n;             /* columns of a product, bytes a token of a pass, ranks of a collective */
     double k;             /* rows of a product, kernels of a pass, elements a token of a collective */
     enum absorbed absorbed;
+    const struct model_part *part;       /* whose experts and exchange */
+    bool prefill;                        /* of these, those of steps with prompts */
     const struct kernel_sheet *measured; /* NULL: by distilled efficiencies, or by a formula */
     const struct kernel_sheet *nccl;     /* of an all-reduce, beyond the engine's own; of a gather, the scatter */
+};
+
+/* Layers of one kind: those of the model, and those that draft. */
+struct model_part {
+    uint32_t layers; /* as counted in a step: ceil(layers / P) * P */
+    uint32_t layers_full;
+    uint32_t layers_windowed;
+    struct attention_shape full;
+    struct attention_shape windowed;
+    struct moe_shape moe;              /* where experts lie inside a machine, or of steps with prompts */
+    struct moe_shape moe_wide;         /* of steps without prompts, where they do not */
+    struct exchange_shape exchange[2]; /* without prompts, with prompts */
+};
+
+/* Draft layers run once over the tokens that the step verified, which brings their KV up to date and drafts the first
+ * token (with several layers, one token each), and then for every further token over it alone. */
+struct drafting_shape {
+    uint32_t tokens;             /* drafted a step and sequence; 0: none */
+    uint32_t next_layers;        /* layers that run over further tokens, in all */
+    struct attention_shape next; /* their attention, of one query a sequence */
 };
 
 /* Sequences of the decode table: 8 knots an octave up to 2^15. Contexts: none, then powers of two from 64 to 64 Mi. */
@@ -59,7 +90,13 @@ struct operator
 #define PREFILL_ROWS KNOT_COUNT(PREFILL_BITS, PREFILL_TOKENS_OCTAVE_LAST)
 #define PREFILL_COLUMNS KNOT_COUNT(PREFILL_BITS, PREFILL_PAIRS_OCTAVE_LAST)
 
-#define SHEETS_MAX (2 * OPERATORS_MAX)
+#define SHEETS_MAX (3 * OPERATORS_MAX)
+
+#define PASSES 3 /* the model's layers; the draft layers over verified tokens, and over further ones */
+
+/* Kernels of attention: of both kinds of layers and steps, of the model's and the draft's layers, and of further
+ * drafted tokens. */
+#define ATTENTIONS_MAX 9
 
 #define SHARES (BOUND_OVERHEAD + 1) /* arrays indexed by enum step_bound */
 
@@ -68,20 +105,18 @@ struct device_model {
     struct measured_steps measured;
     struct device device;
     struct engine engine;
-    struct attention_shape full;
-    struct attention_shape windowed;
-    struct moe_shape moe;
-    uint32_t layers; /* as counted in a step: ceil(layers / P) * P */
-    uint32_t layers_real;
-    uint32_t layers_full; /* of `layers`, those without a window */
-    uint32_t layers_windowed;
-    bool experts_shared; /* the routed experts are spread over the ranks of several groups */
+    struct model_part main;
+    struct model_part draft;
+    struct drafting_shape drafting;
+    uint32_t layers_real; /* whose KV is handed over */
+    uint32_t queries;     /* tokens of a sequence in a decode step: 1, and those drafted before */
+    bool experts_shared;  /* the routed experts are spread over the ranks of several groups, */
+    bool wide;            /* of several machines */
     double stages;
-    bool reduces; /* tensor-parallel ranks sum after attention and after the MLP */
     enum step_bound decode_attention_bound;
     uint32_t operator_count;
-    uint32_t attention_place; /* the operator that the attention kernels precede */
-    struct operator operators[OPERATORS_MAX];
+    uint32_t attention_place[PASSES]; /* operators that the attention kernels of a pass precede */
+    struct device_operator operators[OPERATORS_MAX];
 
     struct token_curve curves[DRIVERS];
     struct token_curve before; /* of curves[DRIVER_TOKENS], the part before a layer's transfer may start */
@@ -98,10 +133,26 @@ static inline int64_t round_ns(double ns)
     return (int64_t)(ns + 0.5);
 }
 
-struct operator_time operator_evaluate(const struct device_model *model, const struct operator* o, double tokens);
+/* Shapes and operators of a model so served. `draft` is what the draft layers are like, NULL: there are none. */
+struct device_request {
+    const struct architecture *architecture;
+    const struct architecture *draft_model; /* NULL: the model's own draft layers, if any */
+    struct parallelism parallelism;
+    uint32_t draft_tokens;
+};
+void device_shapes_make(struct device_model *model, const struct device_request *request);
+void device_operators_make(struct device_model *model, const struct device_request *request);
 
-/* Finds the measured tables of the model's operators. False: a pack is damaged, and `error` says which. */
-bool device_model_measure(struct device_model *model, const struct architecture *architecture,
+/* The projections of one layer of latent attention alone, of model->main. */
+void device_attention_make(struct device_model *model, const struct architecture *architecture,
+                           struct parallelism parallelism);
+
+struct operator_time operator_evaluate(const struct device_model *model, const struct device_operator *o,
+                                       double tokens);
+
+/* Finds the measured tables of the model's shapes, makes its operators, which depend on them, and finds theirs. False:
+ * a pack is damaged, and `error` says which. */
+bool device_model_measure(struct device_model *model, const struct device_request *request,
                           const struct hardware *hardware, struct user_error *error);
 
 /* Fills the table of prefill attention. */
@@ -113,6 +164,8 @@ int64_t prefill_table_ns(const struct device_model *model, uint64_t tokens, uint
 /* What a step's operators are driven by. */
 struct step_counts {
     uint64_t driver[DRIVERS];
+    uint64_t sequences; /* of the largest group */
+    uint64_t decode;    /* of these, decoding */
     int64_t decode_attention_ns;
     int64_t prefill_attention_ns; /* of the group whose attention is slowest */
     bool prefill;

@@ -10,13 +10,17 @@
 /* Matrix products faster than this at their smallest are bound by the kernel and not by its launch. */
 #define GEMM_FLOOR_NS_MAX 6200.0
 
-#define KEYS_MAX 6
+#define KEYS_MAX 7
 #define TEXTS_MAX 5
 #define ENGINES_MAX 5
 
 /* How far a table's shape may be from the model's, in octaves summed over what differs; beyond it, distilled
  * efficiencies know better. */
 #define DISTANCE_MAX 3.0
+
+/* Of the numbers of streaming multiprocessors that DeepEP's normal exchange was measured with over several nodes, the
+ * one that its own tests use. */
+#define DEEPEP_SMS 24.0
 
 /* What a key column should hold: one of some texts, the earlier the better, or a number, the nearer the better. */
 struct wish_key {
@@ -34,6 +38,7 @@ struct wish {
     struct wish_key keys[KEYS_MAX];
     double outer;
     double inner;              /* 0: a curve for every one */
+    double inner_least;        /* tables that reach so far; 0: any */
     double floor_ns_max;       /* 0: any */
     const char *second_source; /* part of the name of a kernel that comes after others; NULL: none */
 };
@@ -122,6 +127,15 @@ static double category_distance(const struct kernel_table *table, uint32_t first
     return distance;
 }
 
+static bool reaches(const struct kernel_table *table, uint32_t first, uint32_t count, double least)
+{
+    uint32_t inner = table->kind->column_count - 1;
+    for (uint32_t s = first; s < first + count; s++)
+        if ((double)kernel_key(table, s, inner) >= least)
+            return true;
+    return false;
+}
+
 static bool choose_in(struct kernel_chooser *chooser, const struct kernel_table *table, const struct wish *wish,
                       struct kernel_sheet *sheet)
 {
@@ -133,6 +147,8 @@ static bool choose_in(struct kernel_chooser *chooser, const struct kernel_table 
         count = kernel_category_length(table, s);
         double distance = category_distance(table, s, count, wish, &octaves);
         if (distance < 0.0 || octaves > DISTANCE_MAX || (best >= 0.0 && distance >= best))
+            continue;
+        if (wish->inner_least > 0.0 && !reaches(table, s, count, wish->inner_least))
             continue;
         if (wish->floor_ns_max > 0.0 && kernel_lattice_floor_ns(table, s, count) > wish->floor_ns_max)
             continue;
@@ -288,10 +304,10 @@ static void sheet_attention(const struct kernel_chooser *chooser, const struct a
     sheet->borrowed = !same;
 }
 
-static bool choose_attention(struct kernel_chooser *chooser, const struct attention_shape *shape, struct wish *wish,
-                             struct kernel_sheet *sheet)
+static bool choose_attention(struct kernel_chooser *chooser, const struct attention_shape *shape, double heads,
+                             struct wish *wish, struct kernel_sheet *sheet)
 {
-    wish->outer = shape->heads;
+    wish->outer = heads;
     wish_attention(wish, shape);
     bool found = choose(chooser, wish, sheet);
     if (!found && !chooser->error.set && shape->window > 0.0 && shape->kind != ATTENTION_MLA) {
@@ -309,7 +325,9 @@ bool kernel_choose_decode_attention(struct kernel_chooser *chooser, const struct
 {
     struct wish wish = {.kind = shape->kind == ATTENTION_MLA ? KERNEL_GENERATION_MLA : KERNEL_GENERATION_ATTENTION};
     wish_engines(&wish, chooser->engine, order_usual);
-    return choose_attention(chooser, shape, &wish, sheet);
+    /* The queries of one sequence read one cache, as heads do. */
+    double heads = shape->topk > 0.0 ? shape->heads : shape->heads * shape->queries;
+    return choose_attention(chooser, shape, heads, &wish, sheet);
 }
 
 bool kernel_choose_prefill_attention(struct kernel_chooser *chooser, const struct attention_shape *shape,
@@ -324,7 +342,36 @@ bool kernel_choose_prefill_attention(struct kernel_chooser *chooser, const struc
         wish.engines[2] = NULL;
         wish.engines_only = true;
     }
-    return choose_attention(chooser, shape, &wish, sheet);
+    return choose_attention(chooser, shape, shape->heads, &wish, sheet);
+}
+
+bool kernel_choose_module(struct kernel_chooser *chooser, const struct attention_shape *shape,
+                          enum number_format format, bool prefill, struct kernel_sheet *sheet)
+{
+    struct wish wish = {.outer = shape->heads, .engines_only = true, .engines = {"sglang"}};
+    if (shape->topk > 0.0) {
+        /* The indexer tells the two measured models apart: 64 heads of DeepSeek-V3.2, 32 of GLM-5. */
+        bool deepseek = shape->index_heads >= 64.0;
+        bool fp8 = shape->kv_fp8 != 0;
+        bool narrow = format != FORMAT_BF16;
+        wish.kind = prefill ? KERNEL_DSA_CONTEXT_MODULE : KERNEL_DSA_GENERATION_MODULE;
+        wish.engines_only = false;
+        wish.engines[0] = NULL;
+        wish.keys[0] =
+            (struct wish_key){.column = "model", .texts = {deepseek ? "deepseek-ai/DeepSeek-V3.2" : "zai-org/GLM-5"}};
+        wish.keys[1] = (struct wish_key){.column = "kv_cache_dtype",
+                                         .texts = {fp8 ? "fp8" : "bfloat16", fp8 ? "bfloat16" : "fp8"}};
+        wish.keys[2] = (struct wish_key){.column = "gemm_type", .texts = {narrow ? "fp8_block" : "bfloat16"}};
+        if (prefill)
+            wish.keys[3] = (struct wish_key){.column = "step", .number = 0.0};
+    } else {
+        wish.kind = prefill ? KERNEL_WIDEEP_CONTEXT_MLA : KERNEL_WIDEEP_GENERATION_MLA;
+        wish.keys[0] = (struct wish_key){.column = "kernel_source", .texts = {"fa3", "trtllm_mla", "flashinfer"}};
+    }
+    if (!choose(chooser, &wish, sheet))
+        return false;
+    sheet_scale(chooser, sheet);
+    return true;
 }
 
 bool kernel_choose_absorbed(struct kernel_chooser *chooser, const struct attention_shape *shape, bool output,
@@ -405,6 +452,118 @@ bool kernel_choose_experts(struct kernel_chooser *chooser, const struct moe_shap
     ideal->width = width;
     ideal->active = shape->active;
     ideal->experts = shape->experts;
+    return true;
+}
+
+bool kernel_choose_wide_experts(struct kernel_chooser *chooser, const struct moe_shape *shape, double width,
+                                double redundant, bool prefill, struct kernel_sheet *sheet)
+{
+    static const char *const formats[FORMATS][TEXTS_MAX] = {
+        [FORMAT_BF16] = {"bfloat16"}, [FORMAT_FP8] = {"fp8_block", "fp8"}, [FORMAT_FP8_BLOCK] = {"fp8_block", "fp8"},
+        [FORMAT_FP4] = {"nvfp4"},     [FORMAT_INT4] = {"int4_wo"},
+    };
+    /* TensorRT-LLM's experts in fp4 and where it is the engine, else those behind DeepEP. Copies of what most tokens
+     * choose balance the ranks: SGLang's table has no balancer, but even routing. */
+    bool trtllm = chooser->engine == ENGINE_TRTLLM || shape->format == FORMAT_FP4;
+    bool balanced = redundant > 0.0;
+    struct wish wish = {
+        .kind = prefill ? KERNEL_WIDEEP_CONTEXT_MOE : KERNEL_WIDEEP_GENERATION_MOE,
+        .outer = 1.0,
+        .inner = shape->expert_ranks,
+        .engines = {"sglang"},
+        .engines_only = true,
+        .keys =
+            {
+                {.column = "distribution", .texts = {"power_law_1.2", "power_law_1.01", "uniform"}},
+                {.column = "hidden_size", .number = shape->hidden},
+                {.column = "inter_size", .number = width},
+                {.column = "topk", .number = shape->active},
+                {.column = "num_experts", .number = shape->experts},
+                {.column = "moe_dtype"},
+            },
+    };
+    memcpy(wish.keys[5].texts, formats[shape->format], sizeof wish.keys[5].texts);
+    if (balanced)
+        wish.keys[0].texts[0] = "uniform";
+    if (trtllm) {
+        wish.kind = KERNEL_WIDEEP_MOE;
+        wish.engines[0] = "trtllm";
+        wish.keys[0].texts[0] = balanced ? "power_law_1.2_eplb" : "power_law_1.2";
+        wish.keys[0].texts[1] = balanced ? "power_law_1.01_eplb" : "power_law_1.01";
+        wish.keys[0].texts[2] = NULL;
+        wish.keys[6] = (struct wish_key){.column = "num_slots", .number = shape->experts + redundant};
+    }
+    if (!choose(chooser, &wish, sheet))
+        return false;
+    sheet_scale(chooser, sheet);
+    struct kernel_ideal *ideal = &sheet->ideal;
+    sheet->borrowed = ideal->hidden != shape->hidden || ideal->width != width || ideal->active != shape->active ||
+                      ideal->experts != shape->experts;
+    ideal->hidden = shape->hidden;
+    ideal->width = width;
+    ideal->active = shape->active;
+    ideal->experts = shape->experts;
+    return true;
+}
+
+/* Makes a sheet of an exchange one of the model's own: its bytes grow as its tokens do. */
+static void sheet_exchange(const struct exchange_shape *shape, struct kernel_sheet *sheet)
+{
+    sheet->borrowed = sheet->ideal.hidden != shape->hidden || sheet->ideal.active != shape->active;
+    sheet->ideal.hidden = shape->hidden;
+    sheet->ideal.active = shape->active;
+}
+
+bool kernel_choose_deepep(struct kernel_chooser *chooser, const struct exchange_shape *shape, double experts,
+                          double nodes, bool prefill, const char *phase, struct kernel_sheet *sheet)
+{
+    struct wish wish = {
+        .kind = prefill ? KERNEL_DEEPEP_NORMAL : KERNEL_DEEPEP_LL,
+        .inner = nodes,
+        .inner_least = nodes > 1.0 ? 2.0 : 0.0,
+        .engines = {"sglang"},
+        .keys =
+            {
+                {.column = "phase", .texts = {phase}},
+                {.column = "hidden_size", .number = shape->hidden},
+                {.column = "num_topk", .number = shape->active},
+                {.column = "num_experts", .number = experts},
+                {.column = "dispatch_sms", .number = DEEPEP_SMS},
+            },
+    };
+    if (!prefill)
+        wish.keys[4].column = NULL;
+    if (!choose(chooser, &wish, sheet))
+        return false;
+    sheet_exchange(shape, sheet);
+    return true;
+}
+
+bool kernel_choose_alltoall(struct kernel_chooser *chooser, const struct exchange_shape *shape, double experts,
+                            enum number_format format, const char *phase, struct kernel_sheet *sheet)
+{
+    static const char *const formats[FORMATS] = {[FORMAT_BF16] = "bfloat16",
+                                                 [FORMAT_FP8] = "fp8",
+                                                 [FORMAT_FP8_BLOCK] = "fp8",
+                                                 [FORMAT_FP4] = "nvfp4",
+                                                 [FORMAT_INT4] = "bfloat16"};
+    struct wish wish = {
+        .kind = KERNEL_ALLTOALL,
+        .inner = shape->ranks,
+        .engines = {"trtllm"},
+        .keys =
+            {
+                {.column = "op_name", .texts = {phase}},
+                {.column = "kernel_source", .texts = {"NVLinkTwoSided"}},
+                {.column = "moe_dtype", .texts = {formats[format]}},
+                {.column = "hidden_size", .number = shape->hidden},
+                {.column = "topk", .number = shape->active},
+                {.column = "num_experts", .number = experts},
+            },
+    };
+    if (!choose(chooser, &wish, sheet))
+        return false;
+    sheet_exchange(shape, sheet);
     return true;
 }
 

@@ -34,6 +34,11 @@ bool kernel_choose_decode_attention(struct kernel_chooser *chooser, const struct
 bool kernel_choose_prefill_attention(struct kernel_chooser *chooser, const struct attention_shape *shape,
                                      struct kernel_sheet *sheet);
 
+/* The whole attention block with its projections: of sparse attention, or, where experts are spread over machines,
+ * SGLang's latent attention. */
+bool kernel_choose_module(struct kernel_chooser *chooser, const struct attention_shape *shape,
+                          enum number_format format, bool prefill, struct kernel_sheet *sheet);
+
 /* Products of decoding tokens with the absorbed halves: the query's, or the output's. */
 bool kernel_choose_absorbed(struct kernel_chooser *chooser, const struct attention_shape *shape, bool output,
                             struct kernel_sheet *sheet);
@@ -42,6 +47,17 @@ bool kernel_choose_absorbed(struct kernel_chooser *chooser, const struct attenti
  * expert. */
 bool kernel_choose_experts(struct kernel_chooser *chooser, const struct moe_shape *shape, double width, double tensor,
                            struct kernel_sheet *sheet);
+
+/* The same behind an exchange among machines, for prompts and for decoding tokens; with `redundant` copies. */
+bool kernel_choose_wide_experts(struct kernel_chooser *chooser, const struct moe_shape *shape, double width,
+                                double redundant, bool prefill, struct kernel_sheet *sheet);
+
+/* One phase of that exchange ("dispatch", "combine"), over the tokens of one rank: DeepEP's normal one for prompts, its
+ * low-latency one for decoding; or TensorRT-LLM's over NVLink ("alltoall_prepare", "alltoall_dispatch", ...). */
+bool kernel_choose_deepep(struct kernel_chooser *chooser, const struct exchange_shape *shape, double experts,
+                          double nodes, bool prefill, const char *phase, struct kernel_sheet *sheet);
+bool kernel_choose_alltoall(struct kernel_chooser *chooser, const struct exchange_shape *shape, double experts,
+                            enum number_format format, const char *phase, struct kernel_sheet *sheet);
 
 /* The engine's own all-reduce, and NCCL's collectives ("all_reduce", "all_gather", "reduce_scatter"), over elements of
  * bf16 of all ranks together. */

@@ -11,11 +11,6 @@
 
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
-static bool same_sharding(const struct parallelism *a, const struct parallelism *b)
-{
-    return a->tensor == b->tensor && a->data == b->data && a->expert == b->expert && a->pipeline == b->pipeline;
-}
-
 /* The nearest non-decreasing row: values that fall are pooled with those before them, each pool has its mean. */
 static void row_smooth(int64_t *ns, uint32_t count)
 {
@@ -62,7 +57,7 @@ bool measured_steps_find(const struct hardware *hardware, const struct architect
     memcpy(measured->model, architecture->name, sizeof measured->model);
     for (uint32_t i = 0; hardware->steps != NULL && i < hardware->steps->count; i++) {
         const struct step_table *table = &hardware->steps->item[i];
-        if (strcmp(table->model, architecture->name) != 0 || !same_sharding(&table->parallelism, &parallelism))
+        if (strcmp(table->model, architecture->name) != 0 || !parallelism_same(&table->parallelism, &parallelism))
             continue;
         /* Transfers begin in steps of prefill: their first layer is the one that matters. */
         bool prefills = measured->prefill.row_count == 0 && table->prefill.row_count > 0;
@@ -72,8 +67,10 @@ bool measured_steps_find(const struct hardware *hardware, const struct architect
         }
         if (prefills)
             measured->prefill = table->prefill;
-        if (measured->decode.row_count == 0)
+        if (measured->decode.row_count == 0) {
             measured->decode = table->decode;
+            measured->launch_ns = table->launch_ns;
+        }
     }
     for (uint32_t r = 0; r < measured->decode.row_count; r++)
         row_smooth(measured->decode.ns[r], measured->decode.column_count);
@@ -133,45 +130,10 @@ void measured_decode_line(const struct measured_steps *measured, uint32_t decode
 
 /* ---- Any step ---------------------------------------------------------------------------------------------------- */
 
-struct place {
-    uint32_t index; /* of the knot below; the one above is index + 1 */
-    double share;   /* of the way from it to the one above; beyond the axis below 0 or above 1 */
-};
-
-static struct place place_in(const double *knots, uint32_t count, double at)
-{
-    struct place place = {.index = 0};
-    while (place.index + 2 < count && knots[place.index + 1] <= at)
-        place.index++;
-    if (count > 1)
-        place.share = (at - knots[place.index]) / (knots[place.index + 1] - knots[place.index]);
-    return place;
-}
-
-static double column_at(const struct step_grid *grid, const struct place *row, uint32_t column)
-{
-    double low = (double)grid->ns[row->index][column];
-    return grid->row_count == 1 ? low : low + ((double)grid->ns[row->index + 1][column] - low) * row->share;
-}
-
 static int64_t prefill_ns(const struct measured_steps *measured, uint64_t tokens, uint64_t pairs)
 {
-    const struct step_grid *grid = &measured->prefill;
-    double rows[STEP_KNOTS_MAX];
-    double columns[STEP_KNOTS_MAX];
-    CHECK(grid->row_count > 0);
-    for (uint32_t r = 0; r < grid->row_count; r++)
-        rows[r] = grid->rows[r];
-    for (uint32_t c = 0; c < grid->column_count; c++)
-        columns[c] = (double)grid->columns[c];
-    struct place row = place_in(rows, grid->row_count, (double)tokens);
-    struct place column = place_in(columns, grid->column_count, (double)pairs / (double)tokens);
-    double low = column_at(grid, &row, column.index);
-    double ns = low;
-    if (grid->column_count > 1)
-        ns += (column_at(grid, &row, column.index + 1) - low) * column.share;
-    if (!(ns > 1.0))
-        return 1;
+    CHECK(measured->prefill.row_count > 0);
+    double ns = step_grid_at(&measured->prefill, (double)tokens, (double)pairs / (double)tokens);
     return ns < (double)STEP_NS_MAX ? (int64_t)(ns + 0.5) : STEP_NS_MAX;
 }
 

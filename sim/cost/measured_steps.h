@@ -24,6 +24,7 @@ struct measured_steps {
     uint32_t layers;
     int64_t first_layer_ns; /* of a step that takes median_ns; others in proportion */
     int64_t median_ns;
+    int64_t launch_ns; /* of decode steps, beyond the steps */
 };
 
 /* Fills *measured where `hardware` has steps of this model in this sharding; prefill and decode may be in tables of

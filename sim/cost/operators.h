@@ -11,6 +11,8 @@
 #include "sim/cost/efficiency_tables.h"
 #include "sim/cost/kernel_lattice.h"
 
+#define EXCHANGE_PHASES 3 /* prepare, dispatch, combine */
+
 /* What one GPU can do, in units of nanoseconds; formats without units of their own are resolved here. */
 struct device {
     const struct gpu_tables *tables;
@@ -79,6 +81,18 @@ struct attention_shape {
     double value_dim;
     uint32_t kv_fp8; /* 1: the cache is fp8 */
     double window;
+    /* Tokens of one sequence that a decode step verifies. They read the same cache, as that many more heads would, and
+     * kernels pack them so; 1 without drafted tokens. */
+    double queries;
+    /* Sparse attention: an indexer scores all cached tokens with so many heads of so many elements, and the best
+     * `topk` are read, by every query others; 0: none. */
+    double topk;
+    double index_heads;
+    double index_dim;
+    /* The sheets are of the whole attention block with its projections, of one query a sequence: more queries are more
+     * sequences. */
+    bool module;
+    double launches_ns; /* of a decode step's module, what launching its kernels one by one cost when it was measured */
     const struct kernel_sheet *decode; /* measured; NULL: by the distilled efficiencies */
     const struct kernel_sheet *prefill;
 };
@@ -101,9 +115,17 @@ struct operator_time all_reduce_time(const struct device *device, const struct k
 struct operator_time gather_scatter_time(const struct device *device, const struct kernel_sheet *gather,
                                          const struct kernel_sheet *scatter, double ranks, double elements);
 
-/* Dispatch and combine of `tokens` tokens of one rank to `active` experts each, among `ranks` GPUs. */
-struct operator_time all_to_all_time(const struct device *device, double ranks, double tokens, double hidden,
-                                     double active);
+/* Dispatch and combine of `tokens` tokens of one rank to their experts among `ranks` GPUs of several machines. */
+struct exchange_shape {
+    double ranks;
+    double hidden;
+    double active;
+    /* Measured phases that follow each other; the first NULL: by the distilled curves. */
+    const struct kernel_sheet *phases[EXCHANGE_PHASES];
+    double inner; /* the phases' second coordinate: nodes, or ranks */
+    bool nvlink;  /* measured over NVLink alone */
+};
+struct operator_time exchange_time(const struct device *device, const struct exchange_shape *shape, double tokens);
 
 /* Activations of `tokens` tokens handed from one pipeline stage to the next. */
 struct operator_time stage_hop_time(const struct device *device, double tokens, double bytes_per_token,

@@ -2,6 +2,7 @@
 #include "sim/plan/candidate.h"
 
 #include "base/arith.h"
+#include "serve/token_clock.h"
 #include "host/workload.h"
 
 #include <stdio.h>
@@ -36,9 +37,9 @@ struct seen_blocks {
     uint64_t mask;
 };
 
-static void seen_make(struct seen_blocks *seen, const struct trace_file *recorded)
+static void seen_make(struct seen_blocks *seen, const struct trace_file *recorded, uint64_t most)
 {
-    uint64_t blocks = recorded == NULL || recorded->block_tokens == 0 ? 0 : recorded->block_first[recorded->count];
+    uint64_t blocks = recorded == NULL || recorded->block_tokens == 0 ? most : recorded->block_first[recorded->count];
     uint64_t size = 2;
     while (size < 2 * blocks + 2)
         size *= 2;
@@ -81,6 +82,7 @@ static void demand_draw(struct demand *demand, struct workload *workload, uint64
         if (item.is_abort)
             continue;
         uint32_t cached = cached_at_most(seen, &item.spec);
+        workload_answered(workload, item.spec.id, item.arrival_ns); /* as if at once: the conversation's next turn */
         if (number++ % stride != 0)
             continue;
         demand->prompt_tokens[demand->count] = item.spec.prompt_tokens;
@@ -117,7 +119,7 @@ bool demand_make(struct demand *demand, const struct scenario *scenario, const s
     demand->cached_tokens = calloc(count, sizeof *demand->cached_tokens);
     CHECK(demand->prompt_tokens != NULL && demand->output_tokens != NULL && demand->cached_tokens != NULL);
     struct seen_blocks seen;
-    seen_make(&seen, recorded);
+    seen_make(&seen, recorded, recorded == NULL ? (uint64_t)count * deployment_sizes(&load).request_blocks_max : 0);
     demand_draw(demand, workload, stride, count, &seen);
     free(seen.cells);
     workload_free(workload);
@@ -133,6 +135,15 @@ void demand_free(struct demand *demand)
     free(demand->cached_tokens);
 }
 
+uint64_t demand_context(const struct demand *demand)
+{
+    /* A token is produced at a context of the prompt and half the output, in the mean over tokens. */
+    uint64_t weighted = 0;
+    for (uint32_t i = 0; i < demand->count; i++)
+        weighted += (uint64_t)demand->output_tokens[i] * (demand->prompt_tokens[i] + demand->output_tokens[i] / 2);
+    return weighted / max_u64(1, demand->output_sum);
+}
+
 /* ---- Bounds ------------------------------------------------------------------------------------------------------ */
 
 /* Requests per 1e6 s that something serves which takes total_ns for `count` of them. */
@@ -143,8 +154,7 @@ static uint64_t rate_of(uint64_t count, uint64_t total_ns)
 
 /* One instance, prompts back to back in full steps: prompts fill the groups' budgets in turn. What a prefix cache could
  * have of them is not computed. */
-static uint64_t prefill_ns(const struct device_model *model, const struct pool *pool, uint32_t groups,
-                           const struct demand *demand)
+static uint64_t prefill_ns(struct device device, const struct pool *pool, uint32_t groups, const struct demand *demand)
 {
     struct step_group sums[GROUPS_MAX];
     uint64_t total_ns = 0;
@@ -166,7 +176,7 @@ static uint64_t prefill_ns(const struct device_model *model, const struct pool *
                 group++;
             if (group == groups || last) {
                 struct step_time time;
-                device_step(model, sums, groups, &time);
+                device.ops->step(device.model, sums, groups, &time);
                 total_ns += (uint64_t)time.total_ns;
                 memset(sums, 0, groups * sizeof *sums);
                 group = 0;
@@ -176,26 +186,42 @@ static uint64_t prefill_ns(const struct device_model *model, const struct pool *
     return total_ns;
 }
 
-/* What the mean step may take. A target that most may miss says nothing about the mean. */
-static int64_t step_limit_ns(const struct targets *targets)
+/* A sequence's share of a step's time for one of the tokens that it takes in it, or the step's for all of them. */
+static int64_t of_step(int64_t step_ns, uint32_t yield)
+{
+    return (int64_t)mul_div_floor_u64((uint64_t)step_ns, TOKEN_CLOCK_ONE, yield);
+}
+
+/* The inverse: the step whose tokens take so long each. */
+static int64_t steps_for(int64_t token_ns, uint32_t yield)
+{
+    if (token_ns > TIME_NEVER / 16) /* more tokens than a step can yield */
+        return TIME_NEVER;
+    return (int64_t)mul_div_floor_u64((uint64_t)token_ns, yield, TOKEN_CLOCK_ONE);
+}
+
+/* What the mean step may take that yields so many tokens a sequence. A target that most may miss says nothing about the
+ * mean. Of the gaps between tokens those within a step are nothing, and the others a step. */
+static int64_t step_limit_ns(const struct targets *targets, uint32_t yield)
 {
     int64_t limit_ns = TIME_NEVER;
     for (uint32_t t = 0; t < targets->count; t++) {
         const struct target *target = &targets->item[t];
         bool of_tokens = target->metric == TARGET_TPOT || target->metric == TARGET_ITL;
         if (of_tokens && target->percentile_permille >= 500)
-            limit_ns = min_i64(limit_ns, target->limit_ns);
+            limit_ns =
+                min_i64(limit_ns, target->metric == TARGET_ITL ? target->limit_ns : steps_for(target->limit_ns, yield));
     }
     return limit_ns;
 }
 
-static struct step_time decode_step(const struct device_model *model, uint32_t groups, uint64_t batch, uint64_t context)
+static struct step_time decode_step(struct device device, uint32_t groups, uint64_t batch, uint64_t context)
 {
     struct step_group sums[GROUPS_MAX];
     for (uint32_t g = 0; g < groups; g++)
         sums[g] = (struct step_group){.decode_sequences = (uint32_t)batch, .decode_context = batch * context};
     struct step_time time;
-    device_step(model, sums, groups, &time);
+    device.ops->step(device.model, sums, groups, &time);
     return time;
 }
 
@@ -225,33 +251,29 @@ struct decode_bound {
 #define ALONE_SLACK_PERMILLE 150
 
 /* The largest batch whose step is within the target and whose KV fits: all groups alike, contexts at their mean. */
-static struct decode_bound largest_batch(const struct device_model *model, const struct pool *pool, uint32_t groups,
-                                         uint64_t pages, const struct demand *demand, int64_t limit_ns)
+static struct decode_bound largest_batch(struct device device, const struct pool *pool, uint32_t groups, uint64_t pages,
+                                         const struct demand *demand, int64_t limit_ns)
 {
-    /* A token is produced at a context of the prompt and half the output, in the mean over tokens. */
-    uint64_t weighted = 0;
-    for (uint32_t i = 0; i < demand->count; i++)
-        weighted += (uint64_t)demand->output_tokens[i] * (demand->prompt_tokens[i] + demand->output_tokens[i] / 2);
-    uint64_t context = weighted / max_u64(1, demand->output_sum);
+    uint64_t context = demand_context(demand);
     uint64_t by_memory = pages * pool->page_tokens / max_u64(1, context);
     uint64_t high = min_u64(by_memory, pool->scheduler.batch_max);
     enum bound cap = by_memory < pool->scheduler.batch_max ? BOUND_KV_CAPACITY : BOUND_BATCH_LIMIT;
-    struct step_time alone = decode_step(model, groups, 1, context);
+    struct step_time alone = decode_step(device, groups, 1, context);
     struct decode_bound bound = {.alone_ns = alone.total_ns, .by = BOUND_KV_CAPACITY};
     if (high == 0)
         return bound;
-    struct step_time time = decode_step(model, groups, high, context);
+    struct step_time time = decode_step(device, groups, high, context);
     uint64_t low = high;
     if (time.total_ns > limit_ns) {
         low = alone.total_ns - alone.total_ns / 1000 * ALONE_SLACK_PERMILLE <= limit_ns ? 1 : 0;
         while (low > 0 && high - low > 1) {
             uint64_t middle = low + (high - low) / 2;
-            if (decode_step(model, groups, middle, context).total_ns <= limit_ns)
+            if (decode_step(device, groups, middle, context).total_ns <= limit_ns)
                 low = middle;
             else
                 high = middle;
         }
-        time = low == 0 ? alone : decode_step(model, groups, low, context);
+        time = low == 0 ? alone : decode_step(device, groups, low, context);
         cap = step_bound_of(&time);
     }
     bound.batch = low;
@@ -309,23 +331,25 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     const struct scenario *scenario = candidate->scenario;
     uint32_t index = deployment->instances[node].pool;
     const struct pool *pool = &scenario->pools[index];
-    const struct device_model *model = candidate->models.pool[index];
+    struct scaled_device scaled = {.under = device_of(candidate->models.pool[index]), .scale = candidate->scale};
+    struct device device = scaled_device_of(&scaled);
     uint32_t groups = deployment->configs[node].group_count;
-    uint64_t prompts_ns = pool->role == ROLE_DECODE ? 0 : prefill_ns(model, pool, groups, demand);
+    uint64_t prompts_ns = pool->role == ROLE_DECODE ? 0 : prefill_ns(device, pool, groups, demand);
     if (pool->role != ROLE_DECODE)
         candidate->prompt_ns = prompts_ns / demand->count;
     uint64_t tokens_ns = 0;
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {
-        struct decode_bound best = largest_batch(model, pool, groups, deployment->configs[node].pages_per_group, demand,
-                                                 step_limit_ns(&scenario->targets));
-        candidate->token_ns = best.alone_ns;
+        uint32_t yield = token_clock_yield(pool->scheduler.draft_tokens, pool->scheduler.acceptance_permille);
+        struct decode_bound best = largest_batch(device, pool, groups, deployment->configs[node].pages_per_group,
+                                                 demand, step_limit_ns(&scenario->targets, yield));
+        candidate->token_ns = of_step(best.alone_ns, yield);
         if (best.batch == 0) {
             candidate->likely_micro_per_s = 0;
             lower(candidate, 0, best.by);
             return;
         }
-        tokens_ns = mul_div_floor_u64(demand->output_sum, (uint64_t)best.step_ns, best.batch * groups);
+        tokens_ns = mul_div_floor_u64(demand->output_sum, (uint64_t)of_step(best.step_ns, yield), best.batch * groups);
         if (tokens_ns > prompts_ns)
             by = best.by;
     }

@@ -11,6 +11,7 @@
 #include "host/deployment.h"
 #include "host/scenario.h"
 #include "host/trace_reader.h"
+#include "sim/plan/scaled_device.h"
 #include "sim/run.h"
 
 #include <stdbool.h>
@@ -39,6 +40,7 @@ struct candidate {
     const struct scenario *scenario; /* the plan's, or one of its colocated variants */
     struct deployment_choice choice;
     struct run_models models; /* borrowed from the plan */
+    struct step_scale scale;  /* what steps take of what the models say */
     bool mixed;
     uint32_t prefill; /* instances; mixed ones count as decode */
     uint32_t decode;
@@ -73,8 +75,11 @@ bool demand_make(struct demand *demand, const struct scenario *scenario, const s
                  uint32_t count, char *error, size_t error_size);
 void demand_free(struct demand *demand);
 
-/* Fills machines, gpus, price and the bounds of a candidate whose scenario, choice and models are set; sets `refusal`
- * instead when it cannot be deployed. */
+/* Mean tokens that a decoding sequence has cached, over the tokens produced. */
+uint64_t demand_context(const struct demand *demand);
+
+/* Fills machines, gpus, price and the bounds of a candidate whose scenario, choice, models and scale are set; sets
+ * `refusal` instead when it cannot be deployed. */
 void candidate_assess(struct candidate *candidate, const struct demand *demand, const struct deployment_sizes *sizes);
 
 #endif

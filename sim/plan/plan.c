@@ -245,6 +245,10 @@ static bool check_scenario(const struct scenario *scenario, char *error, size_t 
             "a closed loop");
         return false;
     }
+    if (scenario->load.arrivals == ARRIVAL_LISTED) {
+        snprintf(error, error_size, "plan searches for the highest rate, and a load that is listed has but one");
+        return false;
+    }
     if (scenario->targets.count == 0 && scenario->targets.attainment_permille == 0) {
         snprintf(error, error_size, "plan needs targets: at least one limit on ttft, tpot, itl or e2e");
         return false;
@@ -280,7 +284,9 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
             result->interrupted = !(search_disaggregated(plan) && search_colocated(plan));
             qsort(result->items, result->count, sizeof *result->items, by_worth);
             plan_frontier(plan);
-            plan_recommend(plan);
+            plan_pick(plan);
+            result->interrupted |= !plan_doubt(plan);
+            plan_explain(plan);
             status = plan->failure;
         } else {
             snprintf(error, error_size,

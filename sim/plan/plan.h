@@ -5,12 +5,17 @@
  * rate that meets the targets is bracketed by simulation; the mean over seeds and its 95 % confidence interval are
  * reported. One that falls far behind the best under its first seed is not given the others. The answer does not depend
  * on the number of threads.
+ *
+ * Where the errors of the device model are known, those that may be the answer are searched again at their ends: with
+ * steps of prefill, and of decoding, as fast and as slow as validation leaves open (doubt.c). What wins everywhere is
+ * recommended; else the plan says which step to measure, and the time that decides.
  */
 #ifndef TANDEM_SIM_PLAN_PLAN_H
 #define TANDEM_SIM_PLAN_PLAN_H
 
 #include "host/progress.h"
 #include "sim/plan/candidate.h"
+#include "sim/plan/model_error.h"
 #include "sim/plan/probe.h"
 
 #define PLAN_SEEDS_MAX 16
@@ -19,6 +24,18 @@
  * computed: a candidate is left out only when its bound, with this on top, does not reach the best; and no rate above
  * that is tried, for a finite probe with lax targets may pass at any. */
 #define PLAN_BOUND_SLACK_PERMILLE 150
+
+/* Where in the error of the device model candidates are compared. At the first four, steps of all candidates take what
+ * the end says; at the last two, steps of the rival alone, where its sharding differs from the best one's. */
+enum plan_end {
+    END_PREFILL_FAST = 0,
+    END_PREFILL_SLOW = 1,
+    END_DECODE_FAST = 2,
+    END_DECODE_SLOW = 3,
+    END_PREFILL_APART = 4,
+    END_DECODE_APART = 5,
+    PLAN_ENDS = 6,
+};
 
 /* What the search found out about one candidate. */
 struct plan_candidate {
@@ -40,6 +57,13 @@ struct plan_candidate {
     enum bound bound_by;
     uint32_t saturation_permille; /* its rate as a share of what it completes under overload */
     uint64_t usd_micros_per_mtok; /* per million output tokens at its rate; 0: no price is known */
+    bool doubted;                 /* its rates at the ends of the model's error are known: */
+    /* Under the first seed and of a part of a probe's requests: enough to compare. The last is where the model is
+     * right. */
+    bool end_known[PLAN_ENDS + 1];
+    uint64_t end_micro_per_s[PLAN_ENDS + 1];
+    uint64_t rate_model_low_micro_per_s; /* its rate, between the least and the most of the first four ends */
+    uint64_t rate_model_high_micro_per_s;
 };
 
 struct frontier_point {
@@ -48,6 +72,35 @@ struct frontier_point {
     uint64_t rate_micro_per_s;
     uint64_t tokens_per_s_per_user_milli; /* 1 / median TPOT */
     uint64_t tokens_per_s_per_gpu_milli;
+};
+
+/* A step whose time decides between the best candidate and another. */
+struct plan_measure {
+    enum step_kind step;
+    char sharding[96];  /* of the instance to measure */
+    uint32_t gpus;      /* of it */
+    char engine[16];    /* whose benchmark takes it */
+    uint32_t sequences; /* of the step: of all attention groups */
+    uint64_t tokens;    /* a sequence: of its prompt, or cached */
+    int64_t model_ns;   /* what the model says */
+    int64_t decides_ns; /* where both serve as much */
+    char below[256];    /* what is best when the step is faster than that; empty: none serves the rate */
+    char above[256];    /* ... slower */
+};
+
+#define PLAN_MEASURES_MAX 2 /* one of prefill, one of decoding */
+#define PLAN_TIES_MAX 8
+
+/* What the error of the device model leaves of the answer. */
+struct plan_doubt {
+    bool known;
+    struct step_error error[STEP_KINDS]; /* of the best one's pools */
+    bool certain;                        /* no other ratio may be better */
+    bool colocated_may_win;
+    uint32_t tie_count;
+    uint32_t ties[PLAN_TIES_MAX]; /* candidates that may be as good or better, the likeliest first */
+    uint32_t measure_count;
+    struct plan_measure measures[PLAN_MEASURES_MAX];
 };
 
 #define PLAN_FRONTIER_MAX 32
@@ -59,7 +112,8 @@ struct plan_result {
     uint32_t colocated; /* index of the best colocated one; UINT32_MAX: none */
     uint32_t frontier_count;
     struct frontier_point frontier[PLAN_FRONTIER_MAX];
-    char why[1024];
+    struct plan_doubt doubt;
+    char why[3072];
     bool interrupted;
     uint64_t probes_run;
     uint64_t probes_found;      /* taken from the store */
@@ -79,7 +133,8 @@ struct plan_options {
     uint32_t threads;
     bool exhaustive; /* search every candidate with every seed, also those that their bounds rule out */
     struct probe_store store;
-    struct progress *progress; /* NULL: none */
+    struct progress *progress;         /* NULL: none */
+    const struct model_errors *errors; /* of the device model; NULL: not known, and nothing is said of them */
 };
 
 enum plan_status {
@@ -93,9 +148,9 @@ enum plan_status {
 enum plan_status plan_search(const struct scenario *scenario, const struct trace_file *recorded,
                              const struct plan_options *options, struct plan_result *result, char *error,
                              size_t error_size);
-void plan_result_free(struct plan_result *result);
+/* How to take a measure, in words: the engine's own benchmark. */
+void plan_measure_how(const struct plan_measure *measure, char *text, size_t size);
 
-/* Names a probe in the store: the candidate's label and the share of the load it stands for. */
-void plan_probe_label(const struct candidate *candidate, uint32_t requests, bool early, char *label, size_t size);
+void plan_result_free(struct plan_result *result);
 
 #endif

@@ -50,6 +50,23 @@ bool plan_preferred(const struct plan *plan, const struct plan_candidate *item, 
 /* search.c: one (candidate, seed). The first seed also takes the light and the overload probe; the others start from
  * what it found. */
 void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t seed_index);
+
+/* Where a search may go. */
+struct reach {
+    uint64_t start;
+    uint64_t floor;   /* below it the targets count as out of reach */
+    uint64_t ceiling; /* what is met there is met by being finite: no queue of a probe grows for ever */
+    uint64_t part;    /* of a rate, by which the bracket moves */
+    uint64_t fine;    /* of a rate, by which the ends of a bracket that is narrow enough differ */
+};
+
+/* The highest rate of candidate, at its scale, that meets the targets under one seed and so many requests: *rate, 0
+ * where none does; the probes there and above where wanted. False as below. */
+bool plan_search_rate(struct plan *plan, const struct candidate *candidate, const struct reach *reach, uint64_t seed,
+                      uint32_t requests, uint64_t *rate, struct probe *at, struct probe *above);
+/* How many requests a probe plays. */
+uint32_t plan_requests(const struct plan *plan);
+
 /* Runs or finds one probe. False when it failed; the plan's failure is set then. */
 bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t rate_micro_per_s, uint64_t seed,
                 uint32_t requests, bool early, struct probe *probe);
@@ -60,6 +77,16 @@ plan_student_t_milli(uint32_t n); /* two-sided 95 % point with n - 1 degrees of 
 void plan_sum_up_rate(struct plan_candidate *item); /* mean and interval from the first item->seeds seeds */
 void plan_conclude(struct plan *plan, struct plan_candidate *item);
 void plan_frontier(struct plan *plan);
-void plan_recommend(struct plan *plan);
+void plan_pick(struct plan *plan);    /* the best one and the best colocated one */
+void plan_explain(struct plan *plan); /* why */
+/* The one between which and the best one the runs do not decide; NULL: none. */
+const struct plan_candidate *plan_rival(const struct plan *plan);
+bool plan_serves(const struct plan *plan, uint64_t rate_micro_per_s);
+
+/* doubt.c: what the error of the device model leaves open, once the best one is picked. False when interrupted or
+ * failed. */
+bool plan_doubt(struct plan *plan);
+/* Adds it to `why`. */
+void plan_explain_doubt(const struct plan *plan, char *why, size_t size);
 
 #endif

@@ -34,6 +34,8 @@ static void candidate_columns(struct table *table, bool mixed)
     table_column(table, "max_rate_per_s", "req/s");
     table_column(table, "rate_low_per_s", "low");
     table_column(table, "rate_high_per_s", "high");
+    table_column(table, "rate_model_low_per_s", "model low");
+    table_column(table, "rate_model_high_per_s", "high");
     table_column(table, "goodput_per_gpu_per_s", "/GPU");
     table_column(table, "ttft_ms", "TTFT ms");
     table_column(table, "tpot_ms", "TPOT ms");
@@ -57,6 +59,13 @@ static void add_candidate(struct table *table, const struct scenario *scenario, 
     if (item->seeds > 1) {
         table_fixed(table, fixed_round((int64_t)item->rate_low_micro_per_s, 6, 2), 2);
         table_fixed(table, fixed_round((int64_t)item->rate_high_micro_per_s, 6, 2), 2);
+    } else {
+        table_none(table);
+        table_none(table);
+    }
+    if (item->doubted) {
+        table_fixed(table, fixed_round((int64_t)item->rate_model_low_micro_per_s, 6, 2), 2);
+        table_fixed(table, fixed_round((int64_t)item->rate_model_high_micro_per_s, 6, 2), 2);
     } else {
         table_none(table);
         table_none(table);
@@ -179,11 +188,12 @@ void plan_print(const struct scenario *scenario, const struct plan_result *resul
     fprintf(file, "%s%s\n\n", markdown ? "## " : "",
             scenario->question[0] != '\0' ? scenario->question : scenario->name);
     print_targets(scenario, file);
-    fprintf(file,
-            "Rates are means over %" PRIu32 " seeds with their 95 %% interval; a candidate far "
-            "behind the best has one seed and no interval. Latencies are those at the rate of the least favourable "
-            "seed, at the target's percentile.\n\n",
-            scenario->plan.seeds);
+    fprintf(
+        file,
+        "Rates are means over %" PRIu32 " seeds with their 95 %% interval; a candidate far "
+        "behind the best has one seed and no interval. Latencies are those at the rate of the least favourable "
+        "seed, at the target's percentile. The second low and high are what the model's error makes of the rate.\n\n",
+        scenario->plan.seeds);
     print_candidates(scenario, result, false, output);
     fprintf(file, "\n");
     if (scenario->plan.compare_mixed) {
@@ -226,6 +236,10 @@ static json_t *candidate_json(const struct scenario *scenario, const struct plan
     json_object_set_new(json, "seeds", json_integer(item->seeds));
     json_object_set_new(json, "rate_low_per_s", micro(item->rate_low_micro_per_s));
     json_object_set_new(json, "rate_high_per_s", micro(item->rate_high_micro_per_s));
+    json_object_set_new(json, "rate_model_low_per_s",
+                        item->doubted ? micro(item->rate_model_low_micro_per_s) : json_null());
+    json_object_set_new(json, "rate_model_high_per_s",
+                        item->doubted ? micro(item->rate_model_high_micro_per_s) : json_null());
     json_object_set_new(json, "goodput_per_gpu_per_s", micro(per_gpu(item->rate_micro_per_s, candidate)));
     json_object_set_new(json, "goodput_per_node_per_s",
                         micro(candidate->machines == 0 ? 0 : item->rate_micro_per_s / candidate->machines));
@@ -288,6 +302,62 @@ static json_t *frontier_json(const struct plan_result *result)
     return array;
 }
 
+static json_t *error_json(const struct step_error *error)
+{
+    json_t *json = json_object();
+    json_object_set_new(json, "class", json_string(error->class_name));
+    json_object_set_new(json, "cases", json_integer(error->rows));
+    json_object_set_new(json, "bias", json_fixed(error->bias_permille, 3));
+    json_object_set_new(json, "p90", json_fixed(error->p90_permille, 3));
+    json_object_set_new(json, "fast", json_fixed(error->fast_permille, 3));
+    json_object_set_new(json, "slow", json_fixed(error->slow_permille, 3));
+    json_object_set_new(json, "apart", json_fixed(error->apart_permille, 3));
+    return json;
+}
+
+static json_t *measure_json(const struct plan_measure *measure)
+{
+    json_t *json = json_object();
+    char how[256];
+    plan_measure_how(measure, how, sizeof how);
+    json_object_set_new(json, "step", json_string(measure->step == STEP_PREFILL ? "prefill" : "decode"));
+    json_object_set_new(json, "sharding", json_string(measure->sharding));
+    json_object_set_new(json, "gpus", json_integer(measure->gpus));
+    json_object_set_new(json, "sequences", json_integer(measure->sequences));
+    json_object_set_new(json, "tokens", json_integer((json_int_t)measure->tokens));
+    json_object_set_new(json, "model_ms", milliseconds(measure->model_ns));
+    json_object_set_new(json, "decides_ms", milliseconds(measure->decides_ns));
+    json_object_set_new(json, "below", json_string(measure->below));
+    json_object_set_new(json, "above", json_string(measure->above));
+    json_object_set_new(json, "how", json_string(how));
+    return json;
+}
+
+/* What the error of the device model leaves of the recommendation; null where it is not known. */
+static void add_doubt(json_t *recommendation, const struct plan_result *result)
+{
+    const struct plan_doubt *doubt = &result->doubt;
+    const char *const keys[] = {"certain", "error", "ties", "colocated_may_win", "measure"};
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        json_object_set_new(recommendation, keys[k], json_null());
+    if (!doubt->known)
+        return;
+    json_t *error = json_object();
+    json_t *ties = json_array();
+    json_t *measures = json_array();
+    json_object_set_new(error, "prefill", error_json(&doubt->error[STEP_PREFILL]));
+    json_object_set_new(error, "decode", error_json(&doubt->error[STEP_DECODE]));
+    for (uint32_t t = 0; t < doubt->tie_count; t++)
+        json_array_append_new(ties, json_string(result->items[doubt->ties[t]].candidate.label));
+    for (uint32_t m = 0; m < doubt->measure_count; m++)
+        json_array_append_new(measures, measure_json(&doubt->measures[m]));
+    json_object_set_new(recommendation, "certain", json_boolean(doubt->certain));
+    json_object_set_new(recommendation, "error", error);
+    json_object_set_new(recommendation, "ties", ties);
+    json_object_set_new(recommendation, "colocated_may_win", json_boolean(doubt->colocated_may_win));
+    json_object_set_new(recommendation, "measure", measures);
+}
+
 json_t *plan_json(const struct scenario *scenario, const struct plan_result *result)
 {
     json_t *json = json_object();
@@ -301,6 +371,7 @@ json_t *plan_json(const struct scenario *scenario, const struct plan_result *res
     json_object_set_new(recommendation, "goodput_per_gpu_per_s",
                         any ? micro(per_gpu(best->rate_micro_per_s, &best->candidate)) : json_null());
     json_object_set_new(recommendation, "bound_by", any ? json_string(bound_name(best->bound_by)) : json_null());
+    add_doubt(recommendation, result);
     json_object_set_new(recommendation, "why", json_string(result->why));
     json_object_set_new(json, "scenario", json_string(scenario->name));
     json_object_set_new(json, "interrupted", json_boolean(result->interrupted));

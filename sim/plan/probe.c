@@ -300,10 +300,17 @@ bool probe_run(const struct probe_input *input, struct probe *probe, enum run_st
     struct load load = probe_load(input);
     struct watch watch;
     CHECK(watch_make(&watch, input, probe));
+    struct scaled_device scaled[SCENARIO_POOLS_MAX];
+    struct device devices[SCENARIO_POOLS_MAX];
+    for (uint32_t p = 0; input->scale != NULL && p < input->models->pool_count; p++) {
+        scaled[p] = (struct scaled_device){.under = device_of(input->models->pool[p]), .scale = *input->scale};
+        devices[p] = scaled_device_of(&scaled[p]);
+    }
     struct run_options options = {
         .load = &load,
         .recorded = input->recorded,
         .models = input->models,
+        .devices = input->scale != NULL ? devices : NULL,
         .self = &watch,
         .row = on_row,
     };

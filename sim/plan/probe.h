@@ -7,6 +7,7 @@
 #include "host/run_record.h"
 #include "host/scenario.h"
 #include "host/trace_reader.h"
+#include "sim/plan/scaled_device.h"
 #include "sim/run.h"
 
 #include <jansson.h>
@@ -54,10 +55,11 @@ struct probe_input {
     const struct run_models *models;
     const struct trace_file *recorded; /* NULL unless the load is a trace */
     uint64_t rate_micro_per_s;
-    uint64_t seed;     /* 1, 2, ...: also which slice of a trace is played */
-    uint32_t seeds;    /* of the search: slices are spread over the trace */
-    uint32_t requests; /* to play; a trace has as many at most */
-    bool stop_early;   /* give up when too many requests have missed a target */
+    uint64_t seed;                  /* 1, 2, ...: also which slice of a trace is played */
+    uint32_t seeds;                 /* of the search: slices are spread over the trace */
+    uint32_t requests;              /* to play; a trace has as many at most */
+    bool stop_early;                /* give up when too many requests have missed a target */
+    const struct step_scale *scale; /* what steps take of what the models say, which must be given; NULL: all of it */
 };
 
 /* The rows of a trace that lie in the window of its load. */

@@ -14,9 +14,13 @@
 #define LIGHT_REQUESTS 200
 #define OVERLOAD_REQUESTS_MIN 1000
 
-void plan_probe_label(const struct candidate *candidate, uint32_t requests, bool early, char *label, size_t size)
+/* Names a probe in the store: the candidate's label, the share of the load it stands for, and what its steps take. */
+static void probe_label(const struct candidate *candidate, uint32_t requests, bool early, char *label, size_t size)
 {
-    snprintf(label, size, "%s, %u requests%s", candidate->label, requests, early ? "" : ", to the end");
+    int length = snprintf(label, size, "%s, %u requests%s", candidate->label, requests, early ? "" : ", to the end");
+    if (!step_scale_is_none(candidate->scale) && length > 0 && (size_t)length < size)
+        snprintf(label + length, size - (size_t)length, ", steps x %u / %u", candidate->scale.prefill_permille,
+                 candidate->scale.decode_permille);
 }
 
 static void count_probe(struct plan *plan, const struct candidate *candidate, uint64_t rate_micro_per_s, bool found)
@@ -47,7 +51,7 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
     const struct probe_store *store = &plan->options->store;
     char label[320];
     char error[4096];
-    plan_probe_label(candidate, requests, early, label, sizeof label);
+    probe_label(candidate, requests, early, label, sizeof label);
     CHECK(pthread_mutex_lock(&plan->lock) == 0);
     bool found = store->find != NULL && store->find(store->self, label, rate_micro_per_s, seed, probe);
     bool failed = plan->failure != PLAN_DONE;
@@ -60,6 +64,7 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
         .scenario = candidate->scenario,
         .choice = &candidate->choice,
         .models = &candidate->models,
+        .scale = step_scale_is_none(candidate->scale) ? NULL : &candidate->scale,
         .recorded = plan->recorded,
         .rate_micro_per_s = rate_micro_per_s,
         .seed = seed,
@@ -86,14 +91,6 @@ struct bracket {
     uint64_t high; /* failed; 0: nothing has */
 };
 
-/* Where a search of one seed may go. */
-struct reach {
-    uint64_t start;
-    uint64_t floor;   /* below it the targets count as out of reach */
-    uint64_t ceiling; /* what is met there is met by being finite: no queue of a probe grows for ever */
-    uint64_t part;    /* of a rate, by which the bracket moves */
-};
-
 /* The next rate to try; 0 when the bracket is narrow enough or an end of the reach is. */
 static uint64_t next_rate(const struct bracket *bracket, const struct reach *reach)
 {
@@ -106,13 +103,13 @@ static uint64_t next_rate(const struct bracket *bracket, const struct reach *rea
         uint64_t rate = bracket->high - bracket->high / reach->part;
         return rate < reach->floor || rate == bracket->high ? 0 : rate;
     }
-    if (bracket->high - bracket->low <= bracket->low / 32)
+    if (bracket->high - bracket->low <= bracket->low / reach->fine)
         return 0;
     return bracket->low + (bracket->high - bracket->low) / 2;
 }
 
 /* A trace is played whole where it is shorter than what the scenario asks for. */
-static uint32_t plan_requests(const struct plan *plan)
+uint32_t plan_requests(const struct plan *plan)
 {
     uint32_t requests = plan->scenario->plan.requests;
     if (plan->recorded == NULL)
@@ -121,39 +118,47 @@ static uint32_t plan_requests(const struct plan *plan)
     return min_u32(requests, rows.count);
 }
 
+bool plan_search_rate(struct plan *plan, const struct candidate *candidate, const struct reach *reach, uint64_t seed,
+                      uint32_t requests, uint64_t *rate, struct probe *at, struct probe *above)
+{
+    struct bracket bracket = {0, 0};
+    struct probe probe;
+    uint64_t next;
+    while ((next = next_rate(&bracket, reach)) != 0) {
+        if (!plan_probe(plan, candidate, next, seed, requests, true, &probe))
+            return false;
+        *(probe.passed ? &bracket.low : &bracket.high) = next;
+        struct probe *kept = probe.passed ? at : above;
+        if (kept != NULL)
+            *kept = probe;
+    }
+    *rate = bracket.low;
+    return true;
+}
+
 void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t seed_index)
 {
     const struct candidate *candidate = &item->candidate;
     uint64_t seed = seed_index + 1;
     uint64_t start = max_u64(1000, candidate->likely_micro_per_s / 10 * 7);
-    struct reach reach = {.start = start, .floor = max_u64(1, start / 64), .part = 5};
+    struct reach reach = {.start = start, .floor = max_u64(1, start / 64), .part = 5, .fine = 32};
     reach.ceiling = max_u64(start, plan_with_slack(candidate->bound_micro_per_s, PLAN_BOUND_SLACK_PERMILLE));
     if (seed_index > 0 && item->seed_micro_per_s[0] > 0) {
         reach.start = item->seed_micro_per_s[0];
         reach.part = 20;
     }
     uint32_t requests = plan_requests(plan);
-    struct bracket bracket = {0, 0};
-    struct probe probe;
     uint64_t rate;
     if (seed_index == 0 && !plan_probe(plan, candidate, max_u64(1, start / 20), seed, min_u32(LIGHT_REQUESTS, requests),
                                        false, &item->light))
         return;
-    while ((rate = next_rate(&bracket, &reach)) != 0) {
-        if (!plan_probe(plan, candidate, rate, seed, requests, true, &probe))
-            return;
-        if (probe.passed) {
-            bracket.low = rate;
-            item->at[seed_index] = probe;
-        } else {
-            bracket.high = rate;
-            item->above[seed_index] = probe;
-        }
-    }
+    if (!plan_search_rate(plan, candidate, &reach, seed, requests, &rate, &item->at[seed_index],
+                          &item->above[seed_index]))
+        return;
     uint32_t overloading = max_u32(requests / 4, min_u32(OVERLOAD_REQUESTS_MIN, requests));
     if (seed_index == 0 &&
-        !plan_probe(plan, candidate, 2 * max_u64(bracket.low, start), seed, overloading, false, &item->overload))
+        !plan_probe(plan, candidate, 2 * max_u64(rate, start), seed, overloading, false, &item->overload))
         return;
-    item->seed_micro_per_s[seed_index] = bracket.low;
+    item->seed_micro_per_s[seed_index] = rate;
     item->seed_done[seed_index] = true;
 }

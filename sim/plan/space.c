@@ -31,8 +31,8 @@ static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t 
     struct device_model **model = &plan->models[pool][sharding];
     char *error = plan->model_errors[pool][sharding];
     if (*model == NULL && error[0] == '\0')
-        *model = device_model_make(&plan->scenario->model, p->shardings[sharding], &p->hardware, &p->engine, error,
-                                   sizeof plan->model_errors[pool][sharding]);
+        *model = device_model_of_pool(plan->scenario, p, p->shardings[sharding], error,
+                                      sizeof plan->model_errors[pool][sharding]);
     if (*model != NULL && error[0] == '\0' &&
         !device_model_serves(*model, p->role, error, sizeof plan->model_errors[pool][sharding])) {
         device_model_free(*model);
@@ -70,6 +70,7 @@ static bool same_machines(const struct hardware *a, const struct hardware *b)
 
 static void assess(struct plan *plan, struct candidate *candidate)
 {
+    candidate->scale = STEP_SCALE_NONE;
     if (candidate->refusal[0] == '\0')
         candidate_assess(candidate, &plan->demand, &plan->sizes);
     else
@@ -178,6 +179,13 @@ static struct scenario *mixed_variant(struct plan *plan, uint32_t pool, uint32_t
     for (uint32_t p = 0; p < plan->scenario->pool_count; p++)
         variant->pools[0].scheduler.batch_max =
             max_u32(variant->pools[0].scheduler.batch_max, plan->scenario->pools[p].scheduler.batch_max);
+    /* Colocated instances draft as the decoders do. */
+    const struct pool *drafter = scenario_drafter(plan->scenario, &plan->scenario->pools[pool]);
+    if (drafter != NULL) {
+        variant->pools[0].scheduler.draft_tokens = drafter->scheduler.draft_tokens;
+        variant->pools[0].scheduler.acceptance_permille = drafter->scheduler.acceptance_permille;
+        variant->pools[0].draft = drafter->draft;
+    }
     struct plan_result *result = plan->result;
     result->variants = realloc(result->variants, (result->variant_count + 1) * sizeof *result->variants);
     CHECK(result->variants != NULL);

@@ -321,12 +321,12 @@ void plan_frontier(struct plan *plan)
 
 /* ---- Recommendation ---------------------------------------------------------------------------------------------- */
 
-static bool serves(const struct plan *plan, uint64_t rate_micro_per_s)
+bool plan_serves(const struct plan *plan, uint64_t rate_micro_per_s)
 {
     return plan->scenario->plan.goal != PLAN_SERVE_RATE || rate_micro_per_s >= plan->scenario->plan.rate_micro_per_s;
 }
 
-static void pick(struct plan *plan)
+void plan_pick(struct plan *plan)
 {
     struct plan_result *result = plan->result;
     result->best = result->colocated = NO_CANDIDATE;
@@ -334,7 +334,7 @@ static void pick(struct plan *plan)
         const struct plan_candidate *item = &result->items[i];
         bool mixed = item->candidate.mixed;
         uint32_t *best = mixed ? &result->colocated : &result->best;
-        if (!item->reachable || (!mixed && !serves(plan, item->rate_low_micro_per_s)))
+        if (!item->reachable || (!mixed && !plan_serves(plan, item->rate_low_micro_per_s)))
             continue;
         /* Colocated candidates are all on the same machines: the one that serves most stands for them. */
         const struct plan_candidate *other = *best == NO_CANDIDATE ? NULL : &result->items[*best];
@@ -347,7 +347,7 @@ static void pick(struct plan *plan)
 
 /* The rival between which and the best one these runs do not decide: its interval reaches the best one's; or, where a
  * rate is to be served for the least money, it is cheaper and its interval reaches that rate. */
-static const struct plan_candidate *rival(const struct plan *plan)
+const struct plan_candidate *plan_rival(const struct plan *plan)
 {
     const struct plan_result *result = plan->result;
     const struct plan_candidate *best = &result->items[result->best];
@@ -357,10 +357,10 @@ static const struct plan_candidate *rival(const struct plan *plan)
         const struct plan_candidate *item = &result->items[i];
         if (i == result->best || item->candidate.mixed || !item->reachable)
             continue;
-        bool decided = serve
-                           ? item->candidate.cost >= best->candidate.cost || !serves(plan, item->rate_high_micro_per_s)
-                           : plan_better(best->rate_low_micro_per_s, &best->candidate, item->rate_high_micro_per_s,
-                                         &item->candidate);
+        bool decided =
+            serve ? item->candidate.cost >= best->candidate.cost || !plan_serves(plan, item->rate_high_micro_per_s)
+                  : plan_better(best->rate_low_micro_per_s, &best->candidate, item->rate_high_micro_per_s,
+                                &item->candidate);
         if (!decided && (closest == NULL || plan_preferred(plan, item, closest)))
             closest = item;
     }
@@ -407,7 +407,11 @@ static void explain(const struct plan *plan)
                  gain < 0 ? "less, so colocated is the better choice here" : "more");
         append(result->why, sizeof result->why, sentence);
     }
-    const struct plan_candidate *close = rival(plan);
+    if (result->doubt.known) {
+        plan_explain_doubt(plan, result->why, sizeof result->why);
+        return;
+    }
+    const struct plan_candidate *close = plan_rival(plan);
     if (close != NULL) {
         snprintf(
             sentence, sizeof sentence,
@@ -490,9 +494,8 @@ static void explain_none(const struct plan *plan)
     }
 }
 
-void plan_recommend(struct plan *plan)
+void plan_explain(struct plan *plan)
 {
-    pick(plan);
     if (plan->result->best == NO_CANDIDATE)
         explain_none(plan);
     else

@@ -144,12 +144,13 @@ static struct message_fault late_or_twice(void *self, int64_t now_ns, uint32_t s
     };
 }
 
-static int64_t late_write(void *self, int64_t now_ns, const struct paged_write *write)
+static struct write_fault late_write(void *self, int64_t now_ns, uint32_t source, const struct paged_write *write)
 {
     (void)self;
     (void)now_ns;
+    (void)source;
     uint64_t drawn = mix(write->request, write->epoch, write->unit_first);
-    return drawn % 6 == 0 ? (int64_t)(drawn / 6 % 700000) : 0;
+    return (struct write_fault){.delay_ns = drawn % 6 == 0 ? (int64_t)(drawn / 6 % 700000) : 0};
 }
 
 struct played {
@@ -172,7 +173,7 @@ static struct played play(uint64_t seed, bool plain, uint64_t shuffle_seed)
     uint32_t count = draw_load(&rng);
     draw_losses(&rng, &config);
     if (one_in(&rng, 2))
-        sim_set_faults(town.sim, &(struct sim_faults){.message = late_or_twice, .write_delay_ns = late_write});
+        sim_set_faults(town.sim, &(struct sim_faults){.message = late_or_twice, .write = late_write});
     town_run(&town);
     for (uint32_t id = 0; id < count; id++)
         assert_true(town.ends[id] >= 1); /* 12: every request ends */

@@ -35,7 +35,7 @@ static void run_and_compare(const char *scenario, const char *const *options, co
     real_run_read(&run, &report);
     assert_int_equal(report.completed, completed);
     run_report_free(&report);
-    assert_true(real_run_said(&run, said));
+    assert_true(real_run_logged(&run, said));
     uint32_t exact = 0;
     uint32_t tokens = real_run_check_tokens_near(&run, scenario, options, LOGIT_TOLERANCE, &exact);
     print_message("%u of %u tokens are the host's\n", exact, tokens);
@@ -87,7 +87,7 @@ static void absent_devices_are_said_at_once(void **state)
     real_run_start(&run, GQA, options);
     assert_int_equal(real_run_wait(&run, 2), 2);
     unsetenv(EMULATED_GPUS_VARIABLE);
-    assert_true(real_run_said(&run, "--device: cuda: no CUDA driver: cudaGetDeviceCount says"));
+    assert_true(real_run_logged(&run, "--device: cuda: no CUDA driver: cudaGetDeviceCount says"));
     real_run_free(&run);
 }
 

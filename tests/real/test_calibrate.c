@@ -47,13 +47,13 @@ static void steps_of_both_kinds(void **state)
     struct step_plan *plan = calloc(1, sizeof *plan);
     assert_non_null(plan);
     struct user_error error = {.set = false};
-    assert_true(step_plan_add(plan, GQA, "host", &error));
+    assert_true(step_plan_add(plan, GQA, NULL, 0, "host", &error));
     assert_int_equal(plan->count, 2);
     assert_string_equal(plan->item[0].name, "tiny-gqa TP2");
     assert_string_equal(plan->item[1].name, "tiny-gqa TP1");
-    assert_true(step_plan_add(plan, GQA, "host", &error)); /* nothing new */
+    assert_true(step_plan_add(plan, GQA, NULL, 0, "host", &error)); /* nothing new */
     assert_int_equal(plan->count, 2);
-    assert_true(step_plan_add(plan, MLA, "host", &error));
+    assert_true(step_plan_add(plan, MLA, NULL, 0, "host", &error));
     assert_int_equal(plan->count, 4);
     /* Two collective ranks, one rank, and two attention groups. */
     static const uint32_t measured[] = {0, 1, 3};
@@ -147,6 +147,7 @@ static void what_is_wrong_is_said_before_anything_is_measured(void **state)
         const char *line;
         const char *err;
     } cases[] = {
+        {"--in-run", "--in-run: names no scenario to run\n"},
         {"--repeat 0", "--repeat: 0 is not between 1 and 101\n"},
         {"--window 5000", "--window: 5000 is not between 1 and 4096\n"},
         {"--base hardware.nothing",
@@ -176,6 +177,22 @@ static void what_is_wrong_is_said_before_anything_is_measured(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* Both tables were corrected by a run of the scenario, and messages come from it. */
+static void assert_corrected(const char *path)
+{
+    static const char *const lines[] = {
+        "--   tiny-gqa TP2, prefill: x ", "--   tiny-gqa TP1, decode: x ",
+        "--   messages: medians of 60 of the front and of 60 that waited for a count\n"};
+    char text[16384];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (strstr(text, lines[i]) == NULL)
+            fail_msg("not in the profile: %s", lines[i]);
+}
+
 static void a_whole_calibration(void **state)
 {
     (void)state;
@@ -186,7 +203,9 @@ static void a_whole_calibration(void **state)
     char *err;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/measured.lua", folder);
-    snprintf(line, sizeof line, "--out %s --repeat 1 --provider shm --name here --format json %s", path, GQA);
+    snprintf(line, sizeof line,
+             "--out %s --repeat 1 --provider shm --name here --format json --in-run --set load.rate=per_second(200) %s",
+             path, GQA);
     int status = run_line(line, &out, &err);
     assert_string_equal(err, "");
     assert_int_equal(status, EXIT_OK);
@@ -197,9 +216,12 @@ static void a_whole_calibration(void **state)
     assert_int_equal(json_array_size(json_object_get(json, "steps")), 2);
     assert_int_equal(json_array_size(json_object_get(json, "writes")), FABRIC_SIZES);
     assert_string_equal(json_string_value(json_object_get(json_object_get(json, "machine"), "provider")), "shm");
+    assert_true(json_number_value(json_object_get(json_object_get(json, "machine"), "message_us")) > 0);
     json_decref(json);
     free(out);
     free(err);
+    /* Each of the 60 requests is a message of the front, and makes a decoder arm a count. */
+    assert_corrected(path);
     struct stat status_of;
     assert_int_equal(stat(path, &status_of), 0);
     assert_true(status_of.st_size > 1000);

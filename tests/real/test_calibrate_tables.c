@@ -337,6 +337,7 @@ static void make_profile(struct sample_profile *sample)
     profile->hardware.watcher_ns = 16049;
     profile->hardware.poll_ns = 105;
     profile->hardware.message_ns = 20168;
+    profile->hardware.arm_ns = 52001;
     for (size_t i = 0; i < FABRIC_SIZES; i++)
         profile->fabric.single[i] = profile->fabric.stream[i] =
             (struct write_time){UINT32_C(512) << i, INT64_C(1000) << i};
@@ -346,6 +347,7 @@ static void make_profile(struct sample_profile *sample)
     snprintf(job->table.model, sizeof job->table.model, "tiny-gqa");
     job->table.parallelism = (struct parallelism){.tensor = 2, .data = 1, .expert = 1, .pipeline = 1};
     job->table.first_layer_ns = 1234567;
+    job->table.launch_ns = 70123;
     job->table.prefill = (struct step_grid){
         .row_count = 2, .column_count = 2, .rows = {1, 64}, .columns = {1, 33}, .ns = {{100, 200}, {300, 400}}};
 }
@@ -416,6 +418,7 @@ static void steps_are_written_by_rows(void **state)
         "      model = \"tiny-gqa\",\n"
         "      sharding = { tensor = 2 },\n"
         "      first_layer = us(1234.567),    -- launch to the first tick, of the median step\n"
+        "      launch = us(70.123),           -- of decode steps, beyond the steps\n"
         "      prefill = {\n"
         "        tokens = { 1, 64 },\n"
         "        keys = { 1, 33 },\n"
@@ -436,6 +439,62 @@ static void steps_are_written_by_rows(void **state)
     sample.plan.item[0].table.parallelism = (struct parallelism){.tensor = 1, .data = 2, .expert = 2, .pipeline = 1};
     text = printed(&sample.profile);
     assert_non_null(strstr(text, "sharding = { tensor = 1, data = 2, expert = 2 },"));
+    free(text);
+}
+
+/* ---- Corrections by a run ---------------------------------------------------------------------------------------- */
+
+static void a_line_passes_over_what_was_held_up(void **state)
+{
+    (void)state;
+    struct line_sample samples[60];
+    struct line line = {.factor = 7};
+    for (uint32_t i = 0; i < 60; i++) {
+        samples[i].expected_ns = 1000.0 * (1 + i % 15);
+        samples[i].took_ns = 400 + 1.5 * samples[i].expected_ns + (i % 4 == 3 ? 90000.0 : (double)(i % 3) - 1);
+    }
+    assert_true(line_fit(samples, 60, &line));
+    assert_true(line.factor > 1.49 && line.factor < 1.51);
+    assert_true(line.base_ns > 350 && line.base_ns < 450);
+    assert_false(line_fit(samples, LINE_SAMPLES_LEAST - 1, &line));
+}
+
+static void a_line_without_a_slope_is_a_ratio(void **state)
+{
+    (void)state;
+    struct line_sample samples[20];
+    struct line line;
+    for (uint32_t i = 0; i < 20; i++)
+        samples[i] = (struct line_sample){.expected_ns = 1000 + i, .took_ns = 2 * (1000 + i)};
+    assert_true(line_fit(samples, 20, &line));
+    assert_true(line.base_ns == 0 && line.factor > 1.999 && line.factor < 2.001);
+    for (uint32_t i = 0; i < 20; i++) /* faster at first than at last: the base would be negative */
+        samples[i] = (struct line_sample){.expected_ns = 1000 * (i + 1), .took_ns = 3000.0 * (i + 1) - 2000};
+    assert_true(line_fit(samples, 20, &line));
+    assert_true(line.base_ns == 0 && line.factor > 2 && line.factor < 3);
+}
+
+static void a_correction_is_in_the_table(void **state)
+{
+    (void)state;
+    struct sample_profile sample;
+    make_profile(&sample);
+    struct step_table *table = &sample.plan.item[0].table;
+    table->decode = (struct step_grid){.row_count = 1, .column_count = 1, .rows = {1}, .columns = {16}, .ns = {{400}}};
+    struct in_run in_run = {.messages = 40, .armed = 38};
+    in_run.prefill[0] = (struct step_correction){.launches = 50, .line = {.base_ns = 10, .factor = 1.5}};
+    in_run.decode[0] = (struct step_correction){.launches = 3, .line = {.base_ns = 6, .factor = 2}};
+    step_table_correct(table, &in_run.prefill[0], &in_run.decode[0]);
+    assert_int_equal(table->prefill.ns[0][0], 160);
+    assert_int_equal(table->prefill.ns[1][1], 610);
+    assert_int_equal(table->decode.ns[0][0], 800);
+    assert_int_equal(table->launch_ns, 6);
+    assert_int_equal(table->first_layer_ns, 1851861);
+    sample.profile.in_run = &in_run;
+    char *text = printed(&sample.profile);
+    assert_non_null(strstr(text, "--   tiny-gqa TP2, prefill: x 1.50 and 0 us a launch, by 50 launches\n"));
+    assert_non_null(strstr(text, "--   tiny-gqa TP2, decode: 3 launches, too few: as measured alone\n"));
+    assert_non_null(strstr(text, "medians of 40 of the front and of 38 that waited for a count\n"));
     free(text);
 }
 
@@ -492,6 +551,9 @@ int main(void)
         cmocka_unit_test(a_profile_is_read_as_it_was_written),
         cmocka_unit_test(scenarios_name_a_profile),
         cmocka_unit_test(steps_are_written_by_rows),
+        cmocka_unit_test(a_line_passes_over_what_was_held_up),
+        cmocka_unit_test(a_line_without_a_slope_is_a_ratio),
+        cmocka_unit_test(a_correction_is_in_the_table),
         cmocka_unit_test(other_files_are_left_alone),
         cmocka_unit_test(profiles_that_cannot_be_read),
     };

@@ -6,6 +6,10 @@
  * process and no shared memory is left; the database is sound; and every survivor's recording, given to a new node,
  * makes the same calls again. After the launcher's death all of it is gone but a sound database without the run.
  *
+ * One thing may go otherwise, over shm alone: a process that dies inside a lock which the provider keeps in shared
+ * memory takes it along, and a survivor whose fabric thread never comes back says so and ends itself. Then two
+ * instances are lost; the requests still end, and nothing is left. The table counts these survivors.
+ *
  * A few in the tests, more with TANDEM_LONG=1; TANDEM_KILLS=N makes N of them (scripts/kills). Each prints its seed;
  * TANDEM_KILL_SEED=S starts there. A point is how much of its recording the front has written, so that it means the
  * same on a slow machine.
@@ -52,6 +56,7 @@ struct tally {
     uint32_t rejected;
     uint32_t quarantined; /* hand-offs whose pages waited for a fence */
     uint32_t pages;       /* of these, freed by it */
+    uint32_t locked_out;  /* runs in which a survivor could not fence the dead and ended itself */
     int64_t took_ns;
 };
 static struct tally tallies[VICTIM_COUNT][PROVIDERS];
@@ -110,6 +115,13 @@ static void hear(void *self, int64_t now_ns, const struct trace_record *record)
         heard->pages += (heard->prompts[record->request] + PAGE_TOKENS - 1) / PAGE_TOKENS;
 }
 
+/* Whether a survivor had to end itself, which only the locks of shm can make it do. */
+static bool locked_out(const struct real_run *run, const struct choice *choice)
+{
+    return strcmp(provider_names[choice->provider], "shm") == 0 &&
+           real_run_logged(run, "a lost peer cannot be fenced: the fabric's provider does not return");
+}
+
 static void survivors(const struct real_run *run, const struct choice *choice, uint32_t victim_node,
                       struct tally *tally)
 {
@@ -117,7 +129,14 @@ static void survivors(const struct real_run *run, const struct choice *choice, u
     for (uint32_t node = 0; node <= INSTANCES; node++)
         if (node != victim_node)
             assert_true(real_run_replay(run, SCENARIO, choice->options, node, hear, &heard) > 0);
-    assert_int_equal(heard.quarantined, heard.fenced);
+    if (locked_out(run, choice)) {
+        assert_true(heard.quarantined >= heard.fenced);
+        tally->locked_out++;
+    } else {
+        if (heard.quarantined != heard.fenced)
+            real_run_show_log(run);
+        assert_int_equal(heard.quarantined, heard.fenced);
+    }
     tally->quarantined += heard.quarantined;
     tally->pages += heard.pages;
 }
@@ -140,7 +159,7 @@ static void ends(const struct real_run *run, const struct choice *choice, struct
     assert_int_equal(real_run_query(run, "SELECT count(*) FROM request WHERE outcome <> 1 AND reason = 0"), 0);
     if (choice->attempts_max == 1)
         assert_int_equal(real_run_query(run, "SELECT count(*) FROM request WHERE attempts > 1"), 0);
-    else
+    else if (!locked_out(run, choice))
         assert_int_equal(real_run_query(run, "SELECT count(*) FROM request WHERE outcome <> 1"), 0);
     assert_true(real_run_check_tokens(run, SCENARIO, choice->options) > 0);
 }
@@ -250,17 +269,17 @@ static void kill_one(void **state)
 static void print_row(const char *victim, const char *provider, const struct tally *tally)
 {
     printf("%-17s %-9s %5" PRIu32 " %9" PRIu32 " %10" PRIu32 " %9" PRIu32 " %7" PRIu32 " %9" PRIu32 " %12" PRIu32
-           " %6" PRIu32 " %7.1f\n",
+           " %6" PRIu32 " %10" PRIu32 " %7.1f\n",
            victim, provider, tally->kills, tally->requests, tally->completed, tally->again, tally->failed,
-           tally->rejected, tally->quarantined, tally->pages,
+           tally->rejected, tally->quarantined, tally->pages, tally->locked_out,
            tally->kills == 0 ? 0.0 : (double)(tally->took_ns / tally->kills) / 1e9);
 }
 
 static void print_table(void)
 {
     struct tally sum = {0};
-    printf("\n%-17s %-9s %5s %9s %10s %9s %7s %9s %12s %6s %7s\n", "killed", "provider", "kills", "requests",
-           "completed", "run again", "failed", "rejected", "quarantined", "pages", "s each");
+    printf("\n%-17s %-9s %5s %9s %10s %9s %7s %9s %12s %6s %10s %7s\n", "killed", "provider", "kills", "requests",
+           "completed", "run again", "failed", "rejected", "quarantined", "pages", "locked out", "s each");
     for (uint32_t victim = 0; victim < VICTIM_COUNT; victim++) {
         for (uint32_t provider = 0; provider < PROVIDERS; provider++) {
             const struct tally *tally = &tallies[victim][provider];
@@ -273,6 +292,7 @@ static void print_table(void)
             sum.rejected += tally->rejected;
             sum.quarantined += tally->quarantined;
             sum.pages += tally->pages;
+            sum.locked_out += tally->locked_out;
             sum.took_ns += tally->took_ns;
         }
     }

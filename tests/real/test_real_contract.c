@@ -289,7 +289,7 @@ static void *real_make(const struct contract_runtime *runtime, uint32_t nodes, u
     fabrics_meet(world, fabrics);
     for (uint32_t i = 0; i < nodes; i++) {
         struct station *station = &world->stations[i];
-        station->fabric = fabric_thread_start(fabrics[i]);
+        station->fabric = fabric_thread_start(fabrics[i], false);
         station->real = real_runtime_make(&(struct real_config){
             .node = i,
             .limits = {.writes_in_flight = 64, .message_bytes = MESSAGE_BYTES_MAX},

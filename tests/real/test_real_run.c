@@ -149,8 +149,16 @@ static void recordings_replay(void **state)
         other.pages_per_group /= 2;
         other.scheduler.chunk_tokens = 16;
         other.seed++;
-        if (other.role == ROLE_PREFILL)
-            assert_true(recording_replay(path, &other, &limits, why, sizeof why) < 0);
+        if (other.role != ROLE_PREFILL)
+            continue;
+        struct divergence found = {.node = "prefill"};
+        struct recording_listener listener = {.divergence = &found};
+        assert_true(recording_replay_heard(path, &other, &limits, &listener, why, sizeof why) < 0);
+        assert_true(found.found);
+        assert_string_equal(found.what, "event");
+        assert_string_equal(found.node, "prefill");
+        assert_true(found.before_count > 0 && found.time_a_ns == found.time_b_ns);
+        assert_string_not_equal(found.a, found.b);
     }
     real_world_free(&world);
     real_run_free(&run);

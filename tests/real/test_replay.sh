@@ -7,7 +7,7 @@ db="$here/replay.db"
 few=(--set load.requests=10 --set expect=nil)
 
 # A real run, predicted: the same requests at the very same instants.
-answers run "$scenario" --backend real --provider shm --limit 120 --db "$db" "${few[@]}" --record steps,transfers \
+status 0 run "$scenario" --backend real --provider shm --limit 120 --db "$db" "${few[@]}" --record steps,transfers \
     --record-events "$here/events"
 answers replay last --db "$db" --hardware "host=$profile"
 expect '^run 1: .*, real, ' "$here/out"
@@ -22,7 +22,7 @@ sql_is "$db" 'SELECT replay_of FROM run WHERE id = 2' 1
 
 # A simulated run, measured: a request cannot arrive before its instant, and each is the one that was simulated.
 answers run "$scenario" --db "$db" --hardware "host=$profile" "${few[@]}"
-answers replay last --db "$db" --provider tcp --limit 120
+status 0 replay last --db "$db" --provider tcp --limit 120 # it says which NICs transfers go by
 expect '^run 4: .*, real, ' "$here/out"
 expect ' of 10 requests went the same way' "$here/out"
 sql_is "$db" 'SELECT count(*) FROM request AS a JOIN request AS b USING (request, prompt_tokens, output_tokens)

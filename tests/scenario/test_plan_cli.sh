@@ -18,9 +18,13 @@ for key in prefill decode sharding nodes max_rate_per_s goodput_per_gpu_per_s tt
     bound_by; do
     expect "^      \"$key\": " "$here/whole"
 done
-for key in prefill decode sharding why; do
+for key in prefill decode sharding why certain ties measure error colocated_may_win; do
     expect "^    \"$key\": " "$here/whole"
 done
+# The error of the model is part of the answer: of the best one it makes a span.
+expect '"certain": \(true\|false\)' "$here/whole"
+expect '"rate_model_low_per_s": [0-9]' "$here/whole"
+expect 'Validated, prefill steps take' "$here/whole"
 expect '"interrupted": false' "$here/whole"
 for left in wal shm lock; do
     [ ! -e "$here/plan.db-$left" ] || fail "plan.db-$left is left over"
@@ -61,6 +65,7 @@ sed 's/tensor = 4/tensr = 4/' "$scenario" > "$here/bad.lua"
 refused "bad.lua:[89]: pools[.].*did you mean 'tensor'" plan "$here/bad.lua" --db "$here/plan.db"
 refused 'closed loop' plan "$scenario" --db "$here/plan.db" --set \
     'load=closed { concurrency = 4, requests = 100, prompt = 100, output = 10 }'
+refused 'none.csv' plan "$scenario" --db "$here/plan.db" --errors "$here/none.csv"
 refused 'needs targets' plan "$scenario" --db "$here/plan.db" --set 'targets={}'
 refused 'No such file' plan "$here/none.lua" --db "$here/plan.db"
 sed 's/max_rate_per_s > 10,/max_rate_per_s > 100000,/' "$scenario" > "$here/greedy.lua"

@@ -1,12 +1,7 @@
 /* The client goes away while its KV is being sent. The decoder keeps the pages until the prefiller has confirmed that
  * nothing is posted any more; only then is the abort complete. */
+#include "support/story.h"
 #include "support/town.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct town town;
 
@@ -41,10 +36,10 @@ static void a_cancel_while_filling(void **state)
     town_free(&town);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_cancel_while_filling),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_stories(argc, argv, tests);
 }

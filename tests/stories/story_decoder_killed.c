@@ -1,11 +1,6 @@
 /* A decoder dies. The prefiller stops writing to it, and the front hands its requests to the other one. */
+#include "support/story.h"
 #include "support/town.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct town town;
 
@@ -99,11 +94,11 @@ static void a_decoder_dies_after_the_first_token(void **state)
     town_free(&town);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_decoder_dies),
         cmocka_unit_test(a_decoder_dies_after_the_first_token),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_stories(argc, argv, tests);
 }

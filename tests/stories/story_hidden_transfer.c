@@ -1,12 +1,7 @@
 /* A transfer hides behind prefill: while a chunk is computed, the pages of the one before it travel. What is exposed of
  * the transfer is no more than the last layer of the last chunk takes. */
+#include "support/story.h"
 #include "support/town.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct town town;
 
@@ -53,10 +48,10 @@ static void a_transfer_hides_behind_prefill(void **state)
     town_free(&town);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_transfer_hides_behind_prefill),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_stories(argc, argv, tests);
 }

@@ -1,12 +1,7 @@
 /* One instance prefills and decodes: a long prompt is cut into chunks that share their steps with the tokens of
  * another. */
+#include "support/story.h"
 #include "support/town.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct town town;
 
@@ -73,11 +68,11 @@ static void an_output_of_one_token_never_decodes(void **state)
     town_free(&town);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_long_prompt_beside_decode),
         cmocka_unit_test(an_output_of_one_token_never_decodes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_stories(argc, argv, tests);
 }

@@ -1,11 +1,6 @@
 /* Prompts whose KV just fills a page, and just does not: 15, 16 and 17 tokens are fetched, and none at all. */
+#include "support/story.h"
 #include "support/town.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct town town;
 
@@ -113,7 +108,7 @@ static void a_prompt_of_one_token(void **state)
     town_free(&town);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_token_short_of_a_page),
@@ -121,5 +116,5 @@ int main(void)
         cmocka_unit_test(one_token_more),
         cmocka_unit_test(a_prompt_of_one_token),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_stories(argc, argv, tests);
 }

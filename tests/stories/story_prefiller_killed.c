@@ -1,12 +1,7 @@
 /* A prefiller dies in the middle of a transfer. Its decoder keeps the pages until it is fenced; then the request is
  * tried again with the other prefiller. */
+#include "support/story.h"
 #include "support/town.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct town town;
 
@@ -130,11 +125,11 @@ static void its_replacement_is_there_before_the_fence(void **state)
     town_free(&town);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prefiller_dies),
         cmocka_unit_test(its_replacement_is_there_before_the_fence),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_stories(argc, argv, tests);
 }

@@ -1,12 +1,7 @@
 /* Unequal shards: the heads of a page go where they are needed, whoever holds them, and the count says how many writes
  * that is. */
+#include "support/story.h"
 #include "support/town.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
 
 static struct town town;
 
@@ -95,12 +90,12 @@ static void four_ranks_hold_each_head_twice(void **state)
     town_free(&town);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ranks_prefill_for_one),
         cmocka_unit_test(one_rank_prefills_for_two),
         cmocka_unit_test(four_ranks_hold_each_head_twice),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return run_stories(argc, argv, tests);
 }

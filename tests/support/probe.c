@@ -135,7 +135,9 @@ void world_make(struct world *world, const struct world_config *config, const st
         nodes[i].device = probe_device(&world->cost);
         hardware->gpus_per_node = 8;
         hardware->nvlink_bytes_per_s = UINT64_C(450000000000);
+        nodes[i].device.launch_ns = config->launch_ns;
         hardware->message_ns = config->message_ns;
+        hardware->arm_ns = config->arm_ns;
         hardware->watcher_ns = config->watcher_ns;
         hardware->poll_ns = 500;
         hardware->nic = (struct nic){.name = "probe",

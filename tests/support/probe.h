@@ -26,6 +26,8 @@ struct world_config {
     bool poison;
     uint64_t shuffle_seed;
     int64_t message_ns;
+    int64_t arm_ns;
+    int64_t launch_ns; /* of every device */
     int64_t watcher_ns;
     uint32_t groups; /* of every node; 0: one */
     uint32_t ranks;  /* of every node; 0: one */

@@ -162,7 +162,7 @@ bool real_run_started(const struct real_run *run)
     return real_run_recorded(run, 1024); /* beyond the magic and the start: the first arrivals and what they led to */
 }
 
-static void show_log(const struct real_run *run)
+void real_run_show_log(const struct real_run *run)
 {
     char path[128];
     char line[512];
@@ -216,7 +216,7 @@ int real_run_wait(struct real_run *run, int wanted)
     assert_int_equal(waitpid(run->launcher, &status, 0), run->launcher);
     int exit = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     if (exit != wanted)
-        show_log(run);
+        real_run_show_log(run);
     return exit;
 }
 
@@ -588,20 +588,6 @@ uint32_t real_run_check_tokens_near(const struct real_run *run, const char *scen
     free(requests);
     real_world_free(&world);
     return read;
-}
-
-bool real_run_said(const struct real_run *run, const char *text)
-{
-    char path[128];
-    char line[512];
-    bool said = false;
-    snprintf(path, sizeof path, "%s/log", run->folder);
-    FILE *file = fopen(path, "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        said = said || strstr(line, text) != NULL;
-    if (file != NULL)
-        fclose(file);
-    return said;
 }
 
 /* ---- Clearing up ------------------------------------------------------------------------------------------------- */

@@ -46,6 +46,9 @@ int64_t real_run_recorded_bytes(const struct real_run *run);
 /* Whether its output so far has this text. */
 bool real_run_logged(const struct real_run *run, const char *text);
 
+/* Its output, on standard error. */
+void real_run_show_log(const struct real_run *run);
+
 /* The thread of a process that bears this name; 0: none. */
 pid_t real_run_thread(pid_t process, const char *name);
 
@@ -83,9 +86,6 @@ uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario,
  * `tolerance` below the greatest that the host device has after the same tokens. *exact: how many are the host's. */
 uint32_t real_run_check_tokens_near(const struct real_run *run, const char *scenario, const char *const *options,
                                     float tolerance, uint32_t *exact);
-
-/* Whether its output holds a text. */
-bool real_run_said(const struct real_run *run, const char *text);
 
 /* Removes its folder. */
 void real_run_free(struct real_run *run);

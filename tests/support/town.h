@@ -1,16 +1,14 @@
-/* A small simulated deployment of real nodes, with an oracle between the nodes and their runtimes that knows whose
- * every page is, and a log of trace records that stories are compared with.
- *
- * What the oracle asserts, by the numbers of tests/INVARIANTS.md: a page that a posted write targets is nobody else's
- * (1, 2); nothing is posted for an epoch after its QUIESCED (4); a write reads only pages of its own request (7); a
- * count is armed before the prefiller is asked (18); after all inputs have stopped nobody holds anything (5, 6, 10, 12,
- * 33).
+/* A small simulated deployment of real nodes, watched by the oracle of sim/oracle.h, which knows whose every page
+ * is, and the shadow memory of sim/shadow.h, which knows what is in it, with a log of trace records that stories are
+ * compared with. After all inputs have stopped nobody holds anything (5, 6, 10, 12, 33 of tests/INVARIANTS.md).
  */
 #ifndef TANDEM_TESTS_SUPPORT_TOWN_H
 #define TANDEM_TESTS_SUPPORT_TOWN_H
 
 #include "node.h"
 #include "sim/sim.h"
+#include "support/edges.h"
+#include "support/mishap.h"
 #include "support/probe.h"
 
 #include <stdbool.h>
@@ -28,6 +26,7 @@ struct town_config {
     struct probe_cost cost;                   /* of every device */
     int64_t message_ns;
     int64_t watcher_ns;
+    uint32_t writes_in_flight; /* most tickets of a node; 0: 64 */
     struct sim_detection detection;
     uint64_t shuffle_seed;
     const char *label; /* what a failure calls this; NULL: nothing */
@@ -35,6 +34,21 @@ struct town_config {
 };
 
 struct oracle;
+struct shadow;
+struct town;
+
+/* A node where the simulation sees it. */
+struct town_seat {
+    struct town *town;
+    uint32_t node;
+};
+
+/* Who takes part. */
+struct town_cast {
+    uint32_t node_count;
+    uint32_t request_count;
+    uint32_t requests[TOWN_REQUESTS_MAX];
+};
 
 struct town {
     struct town_config config;
@@ -42,9 +56,20 @@ struct town {
     struct sim *sim;
     struct checkers *checkers;
     struct oracle *oracle;
-    const struct runtime_ops *ops; /* the simulator's own */
+    struct shadow *shadow;
     struct node *nodes[TOWN_NODES_MAX];
     void *memory[TOWN_NODES_MAX];
+    const struct runtime_ops *ops; /* the simulator's own */
+    struct runtime_ops own_ops;    /* what the nodes have: a mishap may change what they ask for */
+    struct town_seat seats[TOWN_NODES_MAX];
+    struct town_cast cast;
+    struct edge_view views[TOWN_NODES_MAX];
+    struct edge_counts edges;
+    bool meets;   /* a mishap, which is part of the story or of a loop over it */
+    bool unlucky; /* one thing goes wrong, and what happens is not as told */
+    struct mishaps mishaps;
+    void *retired[16]; /* memory of nodes that were replaced */
+    uint32_t retired_count;
     char label[64];                   /* of the configuration, in failures */
     uint32_t ends[TOWN_REQUESTS_MAX]; /* trace records of an end, by request */
     uint32_t kinds[TOWN_KINDS];       /* trace records by kind */
@@ -62,6 +87,16 @@ struct town_config town_config_of(uint32_t prefill, uint32_t decode, uint32_t mi
 void town_make(struct town *town, const struct town_config *config);
 void town_free(struct town *town);
 
+/* Towns made from here on meet this fault (NULL: none; MISHAP_NONE: none, but what is told is not compared). Whether
+ * the last one that was freed met it, who took part in it, and which edges it took. */
+void town_mishap(const struct mishap *mishap);
+bool town_mishap_struck(void);
+struct town_cast town_cast(void);
+struct edge_counts town_edges(void);
+
+/* This town, which is a story's, meets a mishap that is told of. A mishap of town_mishap() takes its place. */
+void town_meets(struct town *town, const struct mishap *mishap);
+
 /* What is to happen, in any order, before town_run(). Times in microseconds. */
 void town_arrives(struct town *town, int64_t at_us,
                   const struct request_spec *request); /* copied, but not its blocks */
@@ -73,7 +108,8 @@ void town_returns(struct town *town, int64_t at_us, uint32_t node);
 /* Until this time, everything that happens at it included. */
 void town_until(struct town *town, int64_t at_us);
 
-/* Until nothing is pending; fails the test where an invariant does not hold or somebody holds something at the end. */
+/* Until nothing is pending; fails the test where an invariant does not hold, somebody holds something at the end, or a
+ * request has no end. */
 void town_run(struct town *town);
 
 /* Fails the test unless the records since the last time are exactly these lines:

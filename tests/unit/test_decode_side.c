@@ -604,6 +604,31 @@ static void test_30_a_replacement_joins_before_its_predecessor_is_fenced(void **
     assert_lone_empty(&decoder);
 }
 
+/* A replacement that is lost in its turn before its HELLO is here joins nothing: nobody would say again that it is
+ * gone, and what is asked of it would never end. */
+static void test_30_the_hello_of_one_that_is_lost_already_joins_nothing(void **state)
+{
+    (void)state;
+    begin();
+    lone_peer_lost(&decoder, PREFILLER, PEER_SUSPECTED, 0);
+    lone_peer_lost(&decoder, PREFILLER, PEER_FENCED, 0);
+    lone_peer_lost(&decoder, PREFILLER, PEER_SUSPECTED, 2);
+    lone_peer_lost(&decoder, PREFILLER, PEER_FENCED, 2);
+    lone_forget(&decoder);
+    lone_hello(&decoder, PREFILLER, 2);
+    request(7, 17, 3);
+    assert_calls(&decoder, "send n0 failed r7 reason 1 produced 0\n");
+    lone_hello(&decoder, PREFILLER, 4);
+    request(8, 17, 3);
+    assert_calls(&decoder, "expect 0x00100000 4\n"
+                           "send n1 prefill r8 e1 tokens 16 first 0 pages 0 0x00100000 tail 0 group 0\n"
+                           "timer 0 at 1000000\n");
+    lone_peer_lost(&decoder, PREFILLER, PEER_FENCED, 4);
+    lone_forget(&decoder);
+    lone_run_dry(&decoder);
+    assert_lone_empty(&decoder);
+}
+
 /* ---- What makes no sense
  * --------------------------------------------------------------------------------------------- */
 
@@ -664,6 +689,7 @@ int main(void)
         CASE(test_a_fence_without_suspicion_does_both),
         CASE(test_11_waiting_requests_learn_that_their_prefiller_is_gone),
         CASE(test_30_a_replacement_joins_before_its_predecessor_is_fenced),
+        CASE(test_30_the_hello_of_one_that_is_lost_already_joins_nothing),
         CASE(test_messages_that_make_no_sense_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

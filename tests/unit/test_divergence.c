@@ -132,7 +132,7 @@ static void check_pair(struct results *store, const char *path, const char *valu
     assert_int_equal(found.time_b_ns, traces[1].records[at].at_ns);
     assert_int_equal(found.before_count, at < DIVERGENCE_BEFORE_MAX ? at : DIVERGENCE_BEFORE_MAX);
     for (uint32_t i = 0; i < found.before_count; i++)
-        assert_int_equal(found.before_ns[i], traces[0].records[at - found.before_count + i].at_ns);
+        assert_int_equal(found.before[i].at_ns, traces[0].records[at - found.before_count + i].at_ns);
     free(traces[0].records);
     free(traces[1].records);
 }
@@ -148,6 +148,7 @@ static void they_part_where_the_whole_traces_do(void **state)
     check_pair(store, "pools.decode.batch_max", "2", 1, 10);     /* once three would decode together */
     check_pair(store, "load.abort_share", "percent(50)", 1, 10); /* once a client goes away */
     check_pair(store, "load.requests", "500", 1, 2 * 4096);      /* far on, behind many pieces */
+    check_pair(store, "load.requests", "400", 1, 4096);
     assert_true(results_close(store, &error));
 }
 

@@ -564,6 +564,12 @@ static void test_a_replacement_says_hello_before_the_loss_is_known(void **state)
     assert_calls(&front, "trace peer_lost 2 0\n"
                          "trace routed r8 5 3\n"
                          "send n5 request r8 to n3 attempt 1 produced 0\n");
+    /* Another replacement came and went before its HELLO is here: that one joins nothing. */
+    lone_peer_lost(&front, 2, PEER_SUSPECTED, 2);
+    lone_hello(&front, 2, 2);
+    assert_calls(&front, "");
+    lone_hello(&front, 2, 3);
+    assert_calls(&front, "trace peer_joined 2 3\n");
 }
 
 static void test_messages_that_make_no_sense_change_nothing(void **state)

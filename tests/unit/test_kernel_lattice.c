@@ -156,7 +156,7 @@ static void test_engines(void **state)
         {"H200", ENGINE_TRTLLM, FORMAT_FP8, "H200 gemm, vllm"},       /* its own is bound by 11.8 us */
         {"H100", ENGINE_TRTLLM, FORMAT_BF16, "H100 gemm, vllm"},      /* it has none */
         {"H100", ENGINE_VLLM, FORMAT_FP8_BLOCK, "H100 gemm, sglang"},
-        {"B200", ENGINE_NEUTRAL, FORMAT_FP4, "B200 gemm, trtllm"},
+        {"B200", ENGINE_NEUTRAL, FORMAT_FP4, "B200 gemm, sglang"}, /* 1.5 times as fast at 8 tokens as trtllm's */
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct device device;

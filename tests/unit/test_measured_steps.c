@@ -44,6 +44,7 @@ static void make_tables(void)
     strcpy(table->model, known_model("Llama-3.1-8B")->name);
     table->parallelism = tp2;
     table->first_layer_ns = 60 * US;
+    table->launch_ns = 7 * US;
     table->prefill = (struct step_grid){.row_count = 3, .column_count = 3};
     table->decode = (struct step_grid){.row_count = 4, .column_count = 4};
     for (uint32_t r = 0; r < 3; r++) {

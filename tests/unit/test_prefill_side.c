@@ -364,6 +364,32 @@ static void test_30_a_duplicate_is_dropped(void **state)
     assert_lone_empty(&prefiller);
 }
 
+/* Two attempts at one request, in any order of ending. */
+static void test_a_request_is_served_as_long_as_one_of_its_attempts_is(void **state)
+{
+    (void)state;
+    for (uint32_t first = 1; first <= 3; first++) {
+        begin();
+        assert_false(node_serves(prefiller.node, 7));
+        prefill(7, 1, 64); /* its step runs */
+        prefill(7, 2, 64); /* these wait */
+        prefill(7, 3, 64);
+        prefill(8, 4, 64);
+        uint32_t order[3] = {first == 1 ? 2 : first, first == 1 ? 3 : first == 2 ? 3 : 2, 1};
+        cancel(7, order[0]);
+        assert_true(node_serves(prefiller.node, 7));
+        cancel(7, order[1]);
+        assert_true(node_serves(prefiller.node, 7));
+        cancel(7, order[2]);
+        lone_write_done(&prefiller, 0, WRITE_STOPPED);
+        lone_steps_done(&prefiller, 1);
+        assert_false(node_serves(prefiller.node, 7));
+        assert_true(node_serves(prefiller.node, 8));
+        tear_down(NULL);
+    }
+    begin();
+}
+
 static void test_messages_that_make_no_sense_change_nothing(void **state)
 {
     (void)state;
@@ -553,6 +579,26 @@ static void test_30_a_replacement_numbers_its_epochs_afresh(void **state)
     assert_lone_empty(&prefiller);
 }
 
+/* A replacement that is lost in its turn before its HELLO is here: what it asked for is nobody's. */
+static void test_30_the_hello_of_one_that_is_lost_already_joins_nothing(void **state)
+{
+    (void)state;
+    begin();
+    lone_peer_lost(&prefiller, DECODER, PEER_SUSPECTED, 2);
+    lone_hello(&prefiller, DECODER, 2);
+    struct message message = prefill_of(8, 1, 32, 0);
+    message.incarnation = 2;
+    lone_forget(&prefiller);
+    deliver(&message, NULL);
+    assert_calls(&prefiller, "");
+    lone_hello(&prefiller, DECODER, 3);
+    message.incarnation = 3;
+    deliver(&message, NULL);
+    assert_calls(&prefiller, "send n2 accepted r8 e1\n"
+                             "launch 1 x1 g0 prefill 1/32+0 chunk r8 0+32\n"
+                             "write t0 n2 r8 e1 0x00100001 units 0+2 gate 1 0-1>100-101\n");
+}
+
 static void test_30_a_replacement_says_hello(void **state)
 {
     (void)state;
@@ -587,6 +633,7 @@ int main(void)
         CASE(test_21_29_what_cannot_be_served_is_refused),
         CASE(test_a_full_table_is_a_refusal),
         CASE(test_30_a_duplicate_is_dropped),
+        CASE(test_a_request_is_served_as_long_as_one_of_its_attempts_is),
         CASE(test_messages_that_make_no_sense_change_nothing),
         CASE(test_4_quiesced_only_when_nothing_is_posted),
         CASE(test_the_step_may_end_before_the_writes),
@@ -597,6 +644,7 @@ int main(void)
         CASE(test_a_write_that_fails_in_the_drain),
         CASE(test_a_lost_decoder_frees_what_no_write_reads),
         CASE(test_30_a_replacement_numbers_its_epochs_afresh),
+        CASE(test_30_the_hello_of_one_that_is_lost_already_joins_nothing),
         CASE(test_30_a_replacement_says_hello),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

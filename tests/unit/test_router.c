@@ -64,7 +64,7 @@ static const struct request_spec plain = {.prompt_tokens = 100, .output_tokens =
 
 static uint32_t choose(void)
 {
-    return router_choose(&bench.decoders, &plain);
+    return router_choose(&bench.decoders, &plain, NOBODY);
 }
 
 static void set_queued(const uint64_t *tokens)
@@ -105,7 +105,7 @@ static void test_round_robin_has_a_counter_per_pool(void **state)
     for (uint32_t i = 0; i < 10; i++) {
         assert_int_equal(choose(), i % MEMBERS);
         if (i % 3 == 0) /* the other pool's turns come at their own pace */
-            assert_int_equal(router_choose(&bench.prefillers, &plain), i / 3 % MEMBERS);
+            assert_int_equal(router_choose(&bench.prefillers, &plain, NOBODY), i / 3 % MEMBERS);
     }
 }
 
@@ -145,6 +145,30 @@ static void test_no_policy_chooses_the_lost(void **state)
     make(ROUTER_ROUND_ROBIN);
 }
 
+static void test_no_policy_chooses_whom_to_avoid_unless_alone(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        make(policies[p]);
+        bool chosen[MEMBERS] = {false};
+        for (uint32_t i = 0; i < 100; i++) {
+            uint32_t member = router_choose(&bench.decoders, &plain, 2);
+            assert_true(member < MEMBERS && member != 2);
+            chosen[member] = true;
+        }
+        assert_true(chosen[0] && chosen[1] && chosen[3]);
+        lose(0);
+        lose(1);
+        lose(3);
+        for (uint32_t i = 0; i < 10; i++)
+            assert_int_equal(router_choose(&bench.decoders, &plain, 2), 2);
+        lose(2);
+        assert_int_equal(router_choose(&bench.decoders, &plain, 2), NOBODY);
+        tear_down(NULL);
+    }
+    make(ROUTER_ROUND_ROBIN);
+}
+
 static void test_a_pool_of_nobody(void **state)
 {
     (void)state;
@@ -153,7 +177,7 @@ static void test_a_pool_of_nobody(void **state)
         struct router nobody;
         void *memory;
         make_router(&nobody, &memory, ROLE_MIXED, policies[p]);
-        assert_int_equal(router_choose(&nobody, &plain), NOBODY);
+        assert_int_equal(router_choose(&nobody, &plain, NOBODY), NOBODY);
         assert_true(router_least_queued(&nobody) == UINT64_MAX);
         free(memory);
         tear_down(NULL);
@@ -244,7 +268,7 @@ static uint32_t choose_blocks(const uint64_t *blocks, uint32_t count)
 {
     const struct request_spec spec = {
         .prompt_tokens = 512, .block_count = count, .block_tokens = 128, .blocks = blocks};
-    return router_choose(&bench.decoders, &spec);
+    return router_choose(&bench.decoders, &spec, NOBODY);
 }
 
 static void test_prefix_aware_weighs_what_is_cached_against_the_queue(void **state)
@@ -311,6 +335,7 @@ int main(void)
         CASE(test_round_robin_has_a_counter_per_pool),
         CASE(test_round_robin_passes_over_the_lost),
         CASE(test_no_policy_chooses_the_lost),
+        CASE(test_no_policy_chooses_whom_to_avoid_unless_alone),
         CASE(test_a_pool_of_nobody),
         CASE(test_random_reaches_all_evenly_and_again_the_same),
         CASE(test_power_of_two_takes_the_emptier_of_two),

@@ -96,7 +96,8 @@ static void test_shapes(void **state)
 {
     (void)state;
     static const struct bad bad[] = {
-        {"poisson {", "{", "plan.lua:18: load: poisson, evenly, burst, closed or trace { ... } is wanted"},
+        {"poisson {", "{",
+         "plan.lua:18: load: poisson, evenly, burst, closed, sessions, trace or listed { ... } is wanted"},
         {"poisson {", "poison {",
          "plan.lua:18: 'poison' is not part of the scenario language; did you mean 'poisson'?"},
         {"prefill = pool {", "prefill = {", "plan.lua:6: pools.prefill: pool { ... } is wanted, not a table"},
@@ -229,7 +230,7 @@ static void test_traces(void **state)
         {"file = 'requests.csv'", "file = '.'", "plan.lua:24: load.file: {folder} cannot be read: Is a directory"},
         {"file = 'requests.csv',", "", "plan.lua:24: load.file: missing; the path of a trace is wanted"},
         {"format = 'csv'", "format = 'parquet'",
-         "plan.lua:24: load.format: 'parquet' is not one of 'azure', 'mooncake', 'csv'"},
+         "plan.lua:24: load.format: 'parquet' is not one of 'azure', 'mooncake', 'csv', 'servegen'"},
         {"{s(1), s(2)}", "{s(2), s(1)}", "plan.lua:24: load.window: two times are wanted, the first before the second"},
         {"{s(1), s(2)}", "{1, 2}", "plan.lua:24: load.window: two times are wanted, as in {minutes(0), minutes(30)}"},
         {"{s(1), s(2)}", "{s(1), s(2)}, prompt = 3", "plan.lua:24: load.prompt: unknown key"},

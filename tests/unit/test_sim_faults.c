@@ -222,12 +222,13 @@ static void expect_one(struct probe *probe, const struct event *event)
         rt_immediate_expect(probe->rt, 1, 4 * LAYERS);
 }
 
-static int64_t thirty_seconds(void *self, int64_t now_ns, const struct paged_write *write)
+static struct write_fault thirty_seconds(void *self, int64_t now_ns, uint32_t source, const struct paged_write *write)
 {
     (void)self;
     (void)now_ns;
+    assert_int_equal(source, 0);
     assert_int_equal(write->ticket, 1);
-    return 30 * NS_PER_S;
+    return (struct write_fault){.delay_ns = 30 * NS_PER_S};
 }
 
 static void cut_nic(struct sim *sim, void *self, uint64_t up)
@@ -254,7 +255,7 @@ static void writes_are_late(void **state)
         world.probe[1].act = expect_one;
         sim_listen(world.sim, &(struct sim_listener){.self = &row, .transfer = count_transfer});
         if (how == 1)
-            sim_set_faults(world.sim, &(struct sim_faults){.write_delay_ns = thirty_seconds});
+            sim_set_faults(world.sim, &(struct sim_faults){.write = thirty_seconds});
         if (how == 2) {
             sim_call_at(world.sim, 100000, (struct sim_call){.run = cut_nic, .argument = 0});
             sim_call_at(world.sim, 7100000, (struct sim_call){.run = cut_nic, .argument = 1});
@@ -273,6 +274,142 @@ static void writes_are_late(void **state)
     assert_in_range(landed_ns[2], landed_ns[0] + 7 * NS_PER_MS - 10, landed_ns[0] + 7 * NS_PER_MS + 10);
 }
 
+/* ---- Writes that outlive their sender, connections that end -------------------------------------------------------
+ */
+
+static void kill_lingering(struct sim *sim, void *self, uint64_t node)
+{
+    (void)self;
+    sim_kill_lingering(sim, (uint32_t)node);
+}
+
+static void cut_both(struct sim *sim, void *self, uint64_t argument)
+{
+    (void)self;
+    (void)argument;
+    sim_cut(sim, 0, 1);
+}
+
+static void write_forty(struct probe *probe, const struct event *event)
+{
+    if (event->kind == EVENT_START)
+        post(probe, 1, 1, 40); /* about 7 ms */
+}
+
+static void expect_forty(struct probe *probe, const struct event *event)
+{
+    if (event->kind == EVENT_START)
+        rt_immediate_expect(probe->rt, 1, 40 * LAYERS);
+}
+
+struct landings {
+    uint32_t count;
+    uint64_t writes;
+    uint32_t first_piece;
+    uint32_t last_piece;
+};
+
+static void count_landing(void *self, const struct sim_landing *landing)
+{
+    struct landings *landings = self;
+    if (landings->count++ == 0)
+        landings->first_piece = landing->piece;
+    landings->last_piece = landing->piece;
+    landings->writes += landing->writes;
+}
+
+/* A dead node's writes land until it is fenced, and no longer. */
+static void writes_of_the_dead_linger_until_the_fence(void **state)
+{
+    (void)state;
+    for (uint32_t late = 0; late < 2; late++) {
+        struct world world;
+        struct landings landings = {0};
+        make(&world, 2);
+        world.probe[0].act = write_forty;
+        world.probe[1].act = expect_forty;
+        sim_listen(world.sim, &(struct sim_listener){.self = &landings, .landed = count_landing});
+        if (late)
+            sim_set_faults(world.sim, &(struct sim_faults){.write = thirty_seconds});
+        sim_call_at(world.sim, 3 * NS_PER_MS, (struct sim_call){.run = kill_lingering, .argument = 0});
+        run(&world);
+        assert_int_equal(probe_count(&world.probe[1], EVENT_IMMEDIATE), late ? 0 : 1);
+        assert_int_equal(landings.count, late ? 0 : 1);
+        assert_int_equal(probe_count(&world.probe[1], EVENT_PEER_LOST), 2);
+        assert_int_equal(probe_count(&world.probe[0], EVENT_WRITE_DONE), 0);
+        world_free(&world);
+    }
+}
+
+static void talk(struct probe *probe, const struct event *event)
+{
+    uint32_t other = 1 - probe->rt->node;
+    write_forty(probe, event);
+    if (event->kind == EVENT_START)
+        rt_timer_set(probe->rt, 0, 4 * NS_PER_MS);
+    if (event->kind == EVENT_TIMER)
+        rt_send(probe->rt, other, "?", 1);
+}
+
+static void a_cut_is_told_to_both_and_fences_both(void **state)
+{
+    (void)state;
+    struct world world;
+    make(&world, 3);
+    world.probe[0].act = talk;
+    sim_set_faults(world.sim, &(struct sim_faults){.write = thirty_seconds});
+    sim_call_at(world.sim, 3 * NS_PER_MS, (struct sim_call){.run = cut_both});
+    run(&world);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct probe *end = &world.probe[i];
+        assert_int_equal(probe_count(end, EVENT_PEER_LOST), 2);
+        assert_int_equal(probe_nth(end, EVENT_PEER_LOST, 0)->event.id, 1 - i);
+        assert_int_equal(probe_nth(end, EVENT_PEER_LOST, 0)->at_ns, 3 * NS_PER_MS + SUSPECT_NS);
+        assert_int_equal(probe_nth(end, EVENT_PEER_LOST, 1)->at_ns, 3 * NS_PER_MS + SUSPECT_NS + FENCE_NS);
+        assert_int_equal(probe_count(end, EVENT_MESSAGE), 0);
+    }
+    assert_int_equal(probe_count(&world.probe[2], EVENT_PEER_LOST), 0);
+    /* What was to land after the fence does not, and its sender is told. */
+    assert_int_equal(probe_nth(&world.probe[0], EVENT_WRITE_DONE, 0)->event.status, WRITE_FAILED);
+    world_free(&world);
+}
+
+static struct write_fault in_pieces(void *self, int64_t now_ns, uint32_t source, const struct paged_write *write)
+{
+    (void)now_ns;
+    (void)source;
+    (void)write;
+    return *(struct write_fault *)self;
+}
+
+static void writes_land_in_pieces(void **state)
+{
+    (void)state;
+    for (uint32_t fails = 0; fails < 2; fails++) {
+        struct world world;
+        struct landings landings = {0};
+        struct write_fault fault = {.pieces = 3, .piece_ns = NS_PER_MS, .confirm_ns = 7 * NS_PER_MS, .fails = fails};
+        make(&world, 2);
+        world.probe[0].act = write_one;
+        world.probe[1].act = expect_one;
+        sim_listen(world.sim, &(struct sim_listener){.self = &landings, .landed = count_landing});
+        sim_set_faults(world.sim, &(struct sim_faults){.self = &fault, .write = in_pieces});
+        run(&world);
+        const struct probe_event *done = probe_nth(&world.probe[0], EVENT_WRITE_DONE, 0);
+        assert_int_equal(done->event.status, fails ? WRITE_FAILED : WRITE_OK);
+        assert_int_equal(landings.count, fails ? 2 : 3);
+        assert_int_equal(landings.first_piece, fails ? 1 : 2); /* the last comes first, or never */
+        assert_int_equal(landings.last_piece, 0);
+        assert_int_equal(probe_count(&world.probe[1], EVENT_IMMEDIATE), 1 - fails);
+        if (!fails) {
+            const struct probe_event *counted = probe_nth(&world.probe[1], EVENT_IMMEDIATE, 0);
+            assert_int_equal(landings.writes, 4 * LAYERS);
+            assert_true(done->at_ns - counted->at_ns > 6 * NS_PER_MS);
+        }
+        world_free(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,6 +417,9 @@ int main(void)
         cmocka_unit_test(a_restarted_node_is_another),
         cmocka_unit_test(messages_are_lost_delayed_and_doubled),
         cmocka_unit_test(writes_are_late),
+        cmocka_unit_test(writes_of_the_dead_linger_until_the_fence),
+        cmocka_unit_test(a_cut_is_told_to_both_and_fences_both),
+        cmocka_unit_test(writes_land_in_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -337,6 +337,57 @@ static void queueing_follows_the_formula(void **state)
     }
 }
 
+/* Every launch takes so much longer, whatever its steps do. */
+static void a_launch_costs_what_its_device_says(void **state)
+{
+    (void)state;
+    static const struct probe_cost even = {.decode_base_ns = 1000, .layers = 1};
+    static const uint32_t repeats[] = {1, 5};
+    for (size_t k = 0; k < 2; k++) {
+        for (int plain = 0; plain < 2; plain++) {
+            struct world world;
+            struct batch batch = make_batch(repeats[k], 1);
+            batch.steps_wanted = 10;
+            world_make(&world, &(struct world_config){.nodes = 1, .plain = plain != 0, .launch_ns = 70}, &even);
+            world.probe[0].act = decode;
+            world.probe[0].context = &batch;
+            sim_start(world.sim);
+            assert_int_equal(sim_advance(world.sim, TIME_NEVER / 4), SIM_IDLE);
+            /* The plain form launches every step by itself. */
+            uint64_t launches = plain != 0 ? 10 : 10 / repeats[k];
+            assert_int_equal(sim_ledger(world.sim, 0)->steps, 10);
+            assert_int_equal(sim_now_ns(world.sim), 10 * 1000 + 70 * launches);
+            world_free(&world);
+        }
+    }
+}
+
+static void arm_and_send(struct probe *probe, const struct event *event)
+{
+    if (event->kind == EVENT_START && probe->rt->node == 0) {
+        rt_send(probe->rt, 1, "a", 1);
+        rt_timer_set(probe->rt, 0, 50000);
+    } else if (event->kind == EVENT_TIMER) {
+        rt_immediate_expect(probe->rt, 3, 7);
+        rt_send(probe->rt, 1, "b", 1);
+    }
+}
+
+static void a_message_waits_for_the_count_that_it_lets_rise(void **state)
+{
+    (void)state;
+    static const struct probe_cost even = {.decode_base_ns = 1000, .layers = 1};
+    struct world world;
+    world_make(&world, &(struct world_config){.nodes = 2, .message_ns = 1000, .arm_ns = 300}, &even);
+    world.probe[0].act = arm_and_send;
+    sim_start(world.sim);
+    sim_advance(world.sim, 80000);
+    assert_int_equal(probe_count(&world.probe[1], EVENT_MESSAGE), 2);
+    assert_int_equal(probe_nth(&world.probe[1], EVENT_MESSAGE, 0)->at_ns, 1000);
+    assert_int_equal(probe_nth(&world.probe[1], EVENT_MESSAGE, 1)->at_ns, 51300);
+    world_free(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +395,8 @@ int main(void)
         cmocka_unit_test(event_ends_repetition_at_next_boundary),
         cmocka_unit_test(launch_end_ends_at_the_first_boundary),
         cmocka_unit_test(ties_are_resolved_alike),
+        cmocka_unit_test(a_launch_costs_what_its_device_says),
+        cmocka_unit_test(a_message_waits_for_the_count_that_it_lets_rise),
         cmocka_unit_test(queueing_follows_the_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

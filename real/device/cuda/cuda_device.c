@@ -50,11 +50,7 @@ static void device_free(struct device *device)
         device->library.destroy(device->blas);
     if (device->stream != NULL)
         cudaStreamDestroy(device->stream);
-    for (uint32_t i = 0; device->sequences != NULL && i < device->config.sequences_max; i++)
-        free(device->sequences[i].given);
-    free(device->sequences);
-    free(device->decoding);
-    free(device->chunks);
+    slots_free(&device->slots);
     free(device);
 }
 
@@ -115,10 +111,11 @@ static bool make_kv(struct device *device, char *error, size_t error_size)
 static bool make_tables(struct device *device, char *error, size_t error_size)
 {
     uint32_t sequences = device->config.sequences_max;
-    device->sequences = calloc(sequences, sizeof *device->sequences);
-    device->decoding = calloc(sequences, sizeof *device->decoding);
-    device->chunks = calloc(sequences, sizeof *device->chunks);
-    if (device->sequences != NULL && device->decoding != NULL && device->chunks != NULL)
+    if (slots_make(&device->slots, &(struct slots_config){.sequences_max = sequences,
+                                                          .pages = device->config.memory.pages,
+                                                          .vocab = device->architecture.vocab,
+                                                          .groups = (uint16_t)device->shape.data,
+                                                          .group = (uint16_t)device->shape.group}))
         return true;
     snprintf(error, error_size, "no memory for %u sequences", sequences);
     return false;
@@ -225,13 +222,23 @@ static uint64_t page_digest(struct device *device, uint32_t layer, uint32_t plan
     return digest;
 }
 
+static void change(struct device *device, const struct step_change *changes, uint32_t count)
+{
+    slots_change(&device->slots, changes, count);
+}
+
+static void given(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens, uint32_t count)
+{
+    slots_given(&device->slots, sequence, first, tokens, count);
+}
+
 const struct device_ops device_cuda = {
     .name = "cuda",
     .count = device_count,
     .make = device_make,
     .free = device_free,
-    .change = cuda_change,
-    .given = cuda_given,
+    .change = change,
+    .given = given,
     .step = cuda_step_run,
     .tail_store = tail_store,
     .page_digest = page_digest,

@@ -12,6 +12,7 @@
 #include "real/device/cuda/cuda_device.h"
 #include "real/device/cuda/cuda_kernels.h"
 #include "real/device/cuda/cuda_memory.h"
+#include "real/device/slots.h"
 
 /* Batch buckets are powers of two up to 2^(CUDA_BUCKETS - 1) rows. */
 #define CUDA_BUCKETS 14
@@ -82,28 +83,6 @@ struct cuda_weights {
     float *rope;
     void *memory;
     size_t bytes;
-};
-
-struct cuda_sequence {
-    bool live;
-    bool decoding;
-    uint32_t request;
-    uint64_t token_seed;
-    uint32_t context; /* tokens in the cache after the last step */
-    uint32_t page_count;
-    bool sampled; /* by this device, the token at sampled_position */
-    uint32_t sampled_token;
-    uint32_t sampled_position;
-    uint32_t *given; /* tokens produced elsewhere */
-    uint32_t given_first;
-    uint32_t given_count;
-    bool pages_stale; /* its row of the page table differs from the device's */
-};
-
-struct cuda_chunk {
-    uint32_t sequence;
-    uint32_t start;
-    uint32_t tokens;
 };
 
 /* Arrays of the coming step in pinned memory, in the order in which they lie on the device. */
@@ -204,13 +183,8 @@ struct device {
     uint32_t rows_max;
     uint32_t pages_max; /* of a sequence */
 
-    struct cuda_sequence *sequences;
-    uint32_t *decoding; /* slots, in the order of rows */
-    uint32_t decoding_count;
-    struct cuda_chunk *chunks;
-    uint32_t chunk_count;
-    bool rows_stale;  /* row arrays on the device are not those of the decoding sequences */
-    bool table_stale; /* so is the page table */
+    struct slots slots; /* of the device's group; decode sequences in the order of rows */
+    bool rows_stale;    /* row arrays on the device are not those of the decoding sequences */
 
     struct cuda_arrays host; /* pinned */
     struct cuda_arrays arrays;
@@ -258,9 +232,7 @@ void cuda_weights_free(struct device *device);
 bool cuda_buffers_make(struct device *device, char *error, size_t error_size);
 void cuda_buffers_free(struct device *device);
 
-/* cuda_batch.c: sequences and the rows of a step. */
-void cuda_change(struct device *device, const struct step_change *changes, uint32_t count);
-void cuda_given(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens, uint32_t count);
+/* cuda_batch.c: the rows of a step. */
 /* Fills the host's arrays where they must be uploaded. A step without rows has rows == 0. */
 struct cuda_step cuda_batch_build(struct device *device, bool sample_chunks);
 /* Takes in the sampled tokens; writes those that are reported. */

@@ -1,8 +1,24 @@
 /* One step of the CUDA device: upload what changed, run or replay, read the tokens. */
 #include "real/device/cuda/cuda_internal.h"
 
+#include "base/arith.h"
+
 #include <stdio.h>
 #include <string.h>
+
+/* Pages past the longest request are never reached, and have no place in the table. */
+static void upload_pages(struct device *device, uint32_t sequence)
+{
+    struct slot *slot = &device->slots.slot[sequence];
+    size_t first = (size_t)sequence * device->pages_max;
+    size_t bytes = min_u32(slot->page_count, device->pages_max) * sizeof *device->page_table;
+    slot->pages_changed = false;
+    if (bytes == 0)
+        return;
+    memcpy(device->page_table_host + first, slot->pages, bytes);
+    cuda_note(device, cudaMemcpyAsync(device->page_table + first, device->page_table_host + first, bytes,
+                                      cudaMemcpyHostToDevice, device->stream));
+}
 
 static void upload(struct device *device, const struct cuda_step *step, uint64_t counter_base)
 {
@@ -12,17 +28,11 @@ static void upload(struct device *device, const struct cuda_step *step, uint64_t
     if (device->rows_stale || !step->graph)
         cuda_note(device, cudaMemcpyAsync(device->arrays.token, device->host.token, device->array_bytes,
                                           cudaMemcpyHostToDevice, device->stream));
-    for (uint32_t i = 0; i < device->config.sequences_max && device->table_stale; i++) {
-        struct cuda_sequence *s = &device->sequences[i];
-        size_t first = (size_t)i * device->pages_max;
-        if (!s->pages_stale)
-            continue;
-        s->pages_stale = false;
-        cuda_note(device,
-                  cudaMemcpyAsync(device->page_table + first, device->page_table_host + first,
-                                  s->page_count * sizeof *device->page_table, cudaMemcpyHostToDevice, device->stream));
+    for (uint32_t i = 0; i < device->config.sequences_max && device->slots.pages_changed; i++) {
+        if (device->slots.slot[i].pages_changed)
+            upload_pages(device, i);
     }
-    device->table_stale = false;
+    device->slots.pages_changed = false;
 }
 
 /* Captures the step for its bucket. On failure steps of decode run without a graph from now on. */
@@ -70,9 +80,9 @@ static void keep_tails(struct device *device)
 {
     const struct architecture *a = &device->architecture;
     size_t floats = (size_t)a->hidden + a->vocab;
-    for (uint32_t c = 0; c < device->chunk_count && device->tails != NULL && device->shape.t == 0; c++) {
-        size_t sample = device->decoding_count + c;
-        float *to = device->tails + device->chunks[c].sequence * floats;
+    for (uint32_t c = 0; c < device->slots.chunk_count && device->tails != NULL && device->shape.t == 0; c++) {
+        size_t sample = device->slots.decoding_count + c;
+        float *to = device->tails + device->slots.chunks[c].sequence * floats;
         cuda_note(device, cudaMemcpyAsync(to, device->buffers.hidden + sample * a->hidden, a->hidden * sizeof *to,
                                           cudaMemcpyDeviceToDevice, device->stream));
         cuda_note(device, cudaMemcpyAsync(to + a->hidden, device->buffers.logits + sample * a->vocab,

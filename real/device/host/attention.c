@@ -16,7 +16,7 @@
 #include <math.h>
 #include <string.h>
 
-uint8_t *host_cache(const struct host_device *device, const struct host_sequence *s, uint32_t layer, uint32_t plane,
+uint8_t *host_cache(const struct host_device *device, const struct slot *s, uint32_t layer, uint32_t plane,
                     uint32_t kv_head, uint32_t position)
 {
     const struct kv_memory *memory = &device->config.memory;
@@ -30,7 +30,7 @@ uint8_t *host_cache(const struct host_device *device, const struct host_sequence
 }
 
 /* Reads a head's vectors of positions [0, count). */
-static void load_head(const struct host_device *device, const struct host_sequence *s, uint32_t layer, uint32_t plane,
+static void load_head(const struct host_device *device, const struct slot *s, uint32_t layer, uint32_t plane,
                       uint32_t kv_head, uint32_t count, uint16_t *to)
 {
     uint32_t dim = device->shape.cache_dim;
@@ -92,7 +92,7 @@ static void gqa_append(struct host_device *device, uint32_t layer)
     project(device->normed, device->architecture.hidden, weights->v, width, values, rows);
     for (uint32_t i = 0; i < device->batch.span_count; i++) {
         const struct host_span *span = &device->batch.spans[i];
-        const struct host_sequence *s = &device->sequences[span->sequence];
+        const struct slot *s = &device->slots.slot[span->sequence];
         for (uint32_t r = 0; r < span->rows; r++) {
             size_t row = span->row_first + r;
             for (uint32_t h = 0; h < shape->kv_heads; h++) {
@@ -110,7 +110,7 @@ static void gqa_append(struct host_device *device, uint32_t layer)
 static void gqa_span(struct host_device *device, uint32_t layer, const struct host_span *span)
 {
     const struct host_shape *shape = &device->shape;
-    const struct host_sequence *s = &device->sequences[span->sequence];
+    const struct slot *s = &device->slots.slot[span->sequence];
     uint32_t dim = shape->cache_dim;
     uint32_t ratio = device->architecture.heads / device->architecture.kv_heads;
     float scale = 1.0f / sqrtf((float)dim);
@@ -181,7 +181,7 @@ static void mla_append(struct host_device *device, uint32_t layer, const struct 
     project(device->normed, a->hidden, weights->kv_latent, dim, device->kv_new, device->batch.rows);
     for (uint32_t i = 0; i < device->batch.span_count; i++) {
         const struct host_span *span = &device->batch.spans[i];
-        const struct host_sequence *s = &device->sequences[span->sequence];
+        const struct slot *s = &device->slots.slot[span->sequence];
         for (uint32_t r = 0; r < span->rows; r++) {
             size_t row = span->row_first + r;
             float *vector = device->kv_new + row * dim;
@@ -242,7 +242,7 @@ static void mla(struct host_device *device, uint32_t layer)
     mla_append(device, layer, weights);
     for (uint32_t i = 0; i < device->batch.span_count; i++) {
         const struct host_span *span = &device->batch.spans[i];
-        load_head(device, &device->sequences[span->sequence], layer, 0, 0, span->position + span->rows, device->keys);
+        load_head(device, &device->slots.slot[span->sequence], layer, 0, 0, span->position + span->rows, device->keys);
         for (uint32_t h = 0; h < device->shape.heads; h++)
             mla_span_head(device, layer, weights, span, h);
     }

@@ -21,12 +21,11 @@ static void host_free(struct device *device)
     struct host_device *host = host_of(device);
     if (host == NULL)
         return;
-    for (uint32_t i = 0; host->sequences != NULL && i < host->config.sequences_max; i++)
-        host_sequence_release(&host->sequences[i]);
+    slots_free(&host->slots);
+    for (uint32_t i = 0; host->tails != NULL && i < host->config.sequences_max; i++)
+        free(host->tails[i]);
     void *const owned[] = {
-        host->sequences,
-        host->decoding,
-        host->chunks,
+        host->tails,
         host->batch.spans,
         host->batch.group_rows,
         host->batch.group_samples,
@@ -78,10 +77,13 @@ static bool make_lists(struct host_device *host)
 {
     const struct host_shape *shape = &host->shape;
     size_t sequences = host->config.sequences_max;
-    bool enough = true;
-    host->sequences = array(sequences, sizeof *host->sequences, &enough);
-    host->decoding = array(sequences, sizeof *host->decoding, &enough);
-    host->chunks = array(sequences, sizeof *host->chunks, &enough);
+    bool enough = slots_make(&host->slots, &(struct slots_config){.sequences_max = host->config.sequences_max,
+                                                                  .pages = host->config.memory.pages,
+                                                                  .vocab = host->architecture.vocab,
+                                                                  .groups = (uint16_t)shape->data,
+                                                                  .group = (uint16_t)shape->group,
+                                                                  .every_group = true});
+    host->tails = array(sequences, sizeof *host->tails, &enough);
     host->batch.spans = array(sequences, sizeof *host->batch.spans, &enough);
     host->batch.group_rows = array(shape->data, sizeof *host->batch.group_rows, &enough);
     host->batch.group_samples = array(shape->data, sizeof *host->batch.group_samples, &enough);
@@ -159,22 +161,22 @@ static struct device *host_make(const struct device_config *config, char *error,
 
 static void host_change_op(struct device *device, const struct step_change *changes, uint32_t count)
 {
-    host_change(host_of(device), changes, count);
+    slots_change(&host_of(device)->slots, changes, count);
 }
 
 static void host_given_op(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens,
                           uint32_t count)
 {
-    host_given(host_of(device), sequence, first, tokens, count);
+    slots_given(&host_of(device)->slots, sequence, first, tokens, count);
 }
 
 static void embed(struct host_device *host)
 {
     for (uint32_t i = 0; i < host->batch.span_count; i++) {
         const struct host_span *span = &host->batch.spans[i];
-        const struct host_sequence *s = &host->sequences[span->sequence];
+        const struct slot *s = &host->slots.slot[span->sequence];
         for (uint32_t r = 0; r < span->rows; r++)
-            host_embedding(&host->weights, &host->architecture, host_input_token(host, s, span->position + r),
+            host_embedding(&host->weights, &host->architecture, slots_token(&host->slots, s, span->position + r),
                            host->x + (size_t)(span->row_first + r) * host->architecture.hidden);
     }
 }
@@ -238,7 +240,7 @@ static bool host_step(struct device *device, uint64_t counter_base, bool prefill
     }
     if (!host_sample(host, prefill_tokens, tokens, token_count))
         return false;
-    host_batch_done(host);
+    slots_stepped(&host->slots);
     return true;
 }
 

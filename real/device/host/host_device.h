@@ -7,39 +7,7 @@
 #define TANDEM_REAL_DEVICE_HOST_HOST_DEVICE_H
 
 #include "real/device/host/weights.h"
-
-struct host_sequence {
-    bool live;
-    bool decoding;
-    uint16_t group;
-    uint32_t request;
-    uint64_t token_seed;
-    uint32_t context;      /* tokens in the cache after the last step */
-    uint32_t decode_index; /* in the list of decoding sequences */
-
-    uint32_t *pages;
-    uint32_t page_count;
-    uint32_t page_capacity;
-
-    /* The token that follows the context, where a step here has produced it. */
-    bool sampled;
-    uint32_t sampled_token;
-    uint32_t sampled_position;
-
-    /* Tokens that were produced elsewhere, at positions [given_first, given_first + given_count). */
-    uint32_t *given;
-    uint32_t given_first;
-    uint32_t given_count;
-    uint32_t given_capacity;
-
-    float *tail; /* lead rank of the last stage: hidden state and logits after the last chunk; NULL before */
-};
-
-struct host_chunk {
-    uint32_t sequence;
-    uint32_t start;
-    uint32_t tokens;
-};
+#include "real/device/slots.h"
 
 /* The rows of one sequence in this step: tokens [position, position + rows) of its request. */
 struct host_span {
@@ -70,11 +38,9 @@ struct host_device {
     uint8_t *kv;
     void *kv_owned; /* where the device allocated it */
 
-    struct host_sequence *sequences; /* [sequences_max] */
-    uint32_t *decoding;              /* slots of all groups, in no particular order */
-    uint32_t decoding_count;
-    struct host_chunk *chunks; /* of the coming step, of all groups */
-    uint32_t chunk_count;
+    struct slots slots; /* of all groups */
+    float **tails;      /* [sequences_max]: lead rank of the last stage: hidden state and logits after a sequence's last
+                           chunk; NULL before */
     struct host_batch batch;
 
     /* Buffers of one step; rows are those of the batch. */
@@ -107,20 +73,14 @@ struct host_device {
 #define HOST_LOGIT_ROWS 8
 
 /* batch.c: what a step computes. */
-void host_change(struct host_device *device, const struct step_change *changes, uint32_t count);
-void host_given(struct host_device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens, uint32_t count);
 void host_batch_build(struct host_device *device, bool prefill_tokens);
-uint32_t host_input_token(const struct host_device *device, const struct host_sequence *sequence, uint32_t position);
-/* Contexts move on and chunks are done. */
-void host_batch_done(struct host_device *device);
-void host_sequence_release(struct host_sequence *sequence);
 
 /* attention.c: x += output projection of attention, reduced over the group. */
 bool host_attention(struct host_device *device, uint32_t layer);
 
 /* Where a head's cached vector of a position of a sequence lies. */
-uint8_t *host_cache(const struct host_device *device, const struct host_sequence *sequence, uint32_t layer,
-                    uint32_t plane, uint32_t kv_head, uint32_t position);
+uint8_t *host_cache(const struct host_device *device, const struct slot *sequence, uint32_t layer, uint32_t plane,
+                    uint32_t kv_head, uint32_t position);
 
 /* mlp.c: x += the layer's MLP. Every rank of the stage calls it, with rows or without. */
 bool host_mlp_layer(struct host_device *device, uint32_t layer);

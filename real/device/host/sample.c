@@ -39,17 +39,17 @@ static bool keep_tail(struct host_device *device, const struct host_span *span, 
 {
     const struct host_shape *shape = &device->shape;
     const struct architecture *a = &device->architecture;
-    struct host_sequence *s = &device->sequences[span->sequence];
+    float **tail = &device->tails[span->sequence];
     for (uint32_t t = 0; t < shape->tensor; t++)
         device->counts[t] = host_vocab_first(a, shape->tensor, t + 1) - host_vocab_first(a, shape->tensor, t);
-    if (s->tail == NULL) {
-        s->tail = malloc(((size_t)a->hidden + a->vocab) * sizeof *s->tail);
-        if (s->tail == NULL)
+    if (*tail == NULL) {
+        *tail = malloc(((size_t)a->hidden + a->vocab) * sizeof **tail);
+        if (*tail == NULL)
             return false;
     }
-    memcpy(s->tail, device->x + (size_t)(span->row_first + span->rows - 1) * a->hidden, a->hidden * sizeof *s->tail);
+    memcpy(*tail, device->x + (size_t)(span->row_first + span->rows - 1) * a->hidden, a->hidden * sizeof **tail);
     return collective_all_gather_counts(device->config.collective, shape->group_first, shape->tensor, logits,
-                                        device->counts, s->tail + a->hidden);
+                                        device->counts, *tail + a->hidden);
 }
 
 /* Computes the logits of spans [first, first + count), all of which are sampled. */
@@ -130,13 +130,11 @@ bool host_sample(struct host_device *device, bool prefill_tokens, struct device_
         const struct host_span *span = &device->batch.spans[i];
         if (!span->sample)
             continue;
-        struct host_sequence *s = &device->sequences[span->sequence];
+        struct slot *s = &device->slots.slot[span->sequence];
         uint32_t token = best_of_group(device, device->pairs_all + own, sample++);
         if (span->chunk && !prefill_tokens)
             continue;
-        s->sampled = true;
-        s->sampled_token = token;
-        s->sampled_position = span->position + span->rows;
+        slot_sampled(s, token, span->position + span->rows);
         if (shape->last_stage && shape->t == 0)
             tokens[(*token_count)++] = (struct device_token){
                 .sequence = span->sequence, .request = s->request, .position = s->sampled_position, .token = token};
@@ -147,11 +145,11 @@ bool host_sample(struct host_device *device, bool prefill_tokens, struct device_
 void host_tail_store(struct host_device *device, uint32_t sequence, uint32_t slot)
 {
     const struct kv_memory *memory = &device->config.memory;
-    const struct host_sequence *s = &device->sequences[sequence];
-    if (s->tail == NULL || device->shape.t != 0)
+    const float *tail = device->tails[sequence];
+    if (tail == NULL || device->shape.t != 0)
         return;
-    size_t bytes = ((size_t)device->architecture.hidden + device->architecture.vocab) * sizeof *s->tail;
+    size_t bytes = ((size_t)device->architecture.hidden + device->architecture.vocab) * sizeof *tail;
     uint8_t *to = device->kv + kv_memory_tail_offset(memory, device->config.rank, slot);
     memset(to, 0, memory->tail_bytes);
-    memcpy(to, s->tail, min_u64(bytes, memory->tail_bytes));
+    memcpy(to, tail, min_u64(bytes, memory->tail_bytes));
 }

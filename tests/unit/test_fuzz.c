@@ -1,0 +1,361 @@
+/* The swarm and its checkers: that they are silent where nothing is wrong, that each speaks where something is broken
+ * on purpose, that a seed is what it is, and that a failure is shrunk to a file that fails alike. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+
+#include "base/arith.h"
+#include "host/scenario_lua.h"
+#include "host/scenario_write.h"
+#include "messenger/wire.h"
+#include "sim/fuzz/draw.h"
+#include "sim/fuzz/shrink.h"
+#include "sim/fuzz/swarm.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- Seeds ------------------------------------------------------------------------------------------------------- */
+
+static void a_drawn_scenario_is_the_file_that_it_is_written_to(void **state)
+{
+    (void)state;
+    struct drawn *drawn = calloc(1, sizeof *drawn);
+    char folder[] = "/tmp/tandem_fuzz_XXXXXX";
+    char path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/drawn.lua", folder);
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        struct user_error error = {.set = false};
+        fuzz_draw(seed, drawn);
+        scenario_identify(&drawn->scenario);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        assert_true(scenario_write(&drawn->scenario, file));
+        assert_int_equal(fclose(file), 0);
+        struct scenario *loaded = scenario_load(path, NULL, 0, &error);
+        if (loaded == NULL)
+            fail_msg("seed %" PRIu64 ": %s", seed, error.text);
+        if (strcmp(loaded->identity, drawn->scenario.identity) != 0) {
+            char *a = scenario_canonical(&drawn->scenario);
+            char *b = scenario_canonical(loaded);
+            size_t at = 0;
+            while (a[at] == b[at])
+                at++;
+            while (at > 0 && a[at - 1] != '\n')
+                at--;
+            fail_msg("seed %" PRIu64 ": drawn %.120s\nread %.120s", seed, a + at, b + at);
+        }
+        assert_int_equal(loaded->seed, drawn->scenario.seed);
+        scenario_free(loaded);
+    }
+    assert_int_equal(remove(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    free(drawn);
+}
+
+static void the_outcome_does_not_depend_on_the_number_of_workers(void **state)
+{
+    (void)state;
+    struct swarm_result *one = malloc(sizeof *one);
+    struct swarm_result *three = malloc(sizeof *three);
+    swarm_run(&(struct swarm_options){.first = 1000, .seeds = 60, .jobs = 1}, one);
+    swarm_run(&(struct swarm_options){.first = 1000, .seeds = 60, .jobs = 3}, three);
+    if (one->failed)
+        fail_msg("seed %" PRIu64 ": %s", one->seed, one->failure.text);
+    assert_false(three->failed);
+    assert_int_equal(one->seeds, 60);
+    assert_int_equal(three->seeds, 60);
+    assert_int_equal(one->events, three->events);
+    assert_memory_equal(&one->coverage, &three->coverage, sizeof one->coverage);
+    free(one);
+    free(three);
+}
+
+/* ---- What is broken on purpose ------------------------------------------------------------------------------------
+ */
+
+/* Between nodes and the simulator: one of these spoils what passes, now and then. */
+enum breakage {
+    WRONG_PAGE,
+    WRONG_SOURCE,
+    WRONG_OFFSET,
+    WRONG_SLOT,
+    NO_GATE,
+    SKIPPED_UNIT,
+    AFTER_QUIET,
+    NOT_ARMED,
+    RELEASED_TWICE,
+    FALSE_COUNT,
+    STOLEN_PAGE,
+    ENDS_TWICE,
+    GARBLED,
+    LOST_MESSAGE,
+};
+
+static struct breakage_state {
+    enum breakage what;
+    const struct runtime_ops *ops;
+    struct paged_write last;
+    const struct transfer_plan *original;
+    struct transfer_plan plan;
+    uint32_t pages[64];
+    uint32_t stolen;
+    bool seen;
+} broken;
+
+static void post_broken(struct runtime *rt, const struct paged_write *spec)
+{
+    struct paged_write write = *spec;
+    uint32_t pages[256];
+    uint32_t destinations = spec->unit_count / spec->plan->destination_units_per_page + 2;
+    broken.last = *spec;
+    switch (broken.what) {
+    case WRONG_PAGE:
+        if (spec->unit_count > 0 && destinations < 256) {
+            pages[0] = spec->destination_pages[0] == 0 ? 1 : spec->destination_pages[0] - 1;
+            uint32_t count = (spec->unit_first + spec->unit_count - 1) / spec->plan->destination_units_per_page -
+                             spec->unit_first / spec->plan->destination_units_per_page + 1;
+            for (uint32_t i = 1; i < count; i++)
+                pages[i] = spec->destination_pages[i];
+            write.destination_pages = pages;
+        }
+        break;
+    case WRONG_SOURCE:
+        if (spec->unit_count > 0) {
+            uint32_t count = (spec->unit_first + spec->unit_count - 1) / spec->plan->source_units_per_page -
+                             spec->unit_first / spec->plan->source_units_per_page + 1;
+            for (uint32_t i = 0; i < count && i < 256; i++)
+                pages[i] = spec->source_pages[i];
+            pages[0] = pages[0] == 0 ? 1 : pages[0] - 1;
+            write.source_pages = pages;
+        }
+        break;
+    case WRONG_OFFSET:
+        /* A node keeps the pairs in use alone, and plans are known by their place: one of them is spoilt. */
+        if (broken.original == NULL) {
+            broken.original = spec->plan;
+            memcpy(&broken.plan, spec->plan,
+                   offsetof(struct transfer_plan, pairs) + spec->plan->pair_count * sizeof spec->plan->pairs[0]);
+            broken.plan.pairs[0].run_bytes /= 2;
+        }
+        if (spec->plan == broken.original && spec->plan->pairs[0].runs == 1 && spec->plan->unit_tokens > 1)
+            write.plan = &broken.plan;
+        break;
+    case WRONG_SLOT:
+        write.tail_destination_slot++;
+        break;
+    case NO_GATE:
+        write.gate = STEP_NONE;
+        break;
+    case SKIPPED_UNIT:
+        if (spec->unit_count > 1)
+            write.unit_count--;
+        break;
+    default:
+        break;
+    }
+    broken.ops->write_post(rt, &write);
+}
+
+static void expect_broken(struct runtime *rt, uint32_t immediate, uint64_t count)
+{
+    if (broken.what == NOT_ARMED && count > 0)
+        return;
+    broken.ops->immediate_expect(rt, immediate, broken.what == FALSE_COUNT && count > 1 ? count - 1 : count);
+    if (broken.what == RELEASED_TWICE && count == 0)
+        broken.ops->immediate_expect(rt, immediate, 0);
+}
+
+static void launch_broken(struct runtime *rt, const struct step_launch *spec)
+{
+    struct step_launch launch = *spec;
+    struct step_change changes[64];
+    for (uint32_t i = 0; i < spec->change_count && i < 64; i++) {
+        changes[i] = spec->changes[i];
+        if (broken.what != STOLEN_PAGE || changes[i].page_count == 0 || changes[i].page_count > 64)
+            continue;
+        memcpy(broken.pages, changes[i].pages, changes[i].page_count * sizeof *broken.pages);
+        if (broken.seen)
+            broken.pages[changes[i].page_count - 1] = broken.stolen;
+        broken.stolen = broken.pages[changes[i].page_count - 1];
+        broken.seen = true;
+        changes[i].pages = broken.pages;
+    }
+    launch.changes = changes;
+    broken.ops->launch(rt, spec->change_count <= 64 ? &launch : spec);
+}
+
+static void send_broken(struct runtime *rt, uint32_t node, const void *bytes, size_t length)
+{
+    struct message m;
+    assert_true(wire_decode(bytes, length, &m));
+    if (broken.what == GARBLED && m.kind == MESSAGE_FINISHED) {
+        broken.ops->send(rt, node, bytes, length - 1);
+        return;
+    }
+    if (broken.what == LOST_MESSAGE && m.kind == MESSAGE_FINISHED)
+        return;
+    broken.ops->send(rt, node, bytes, length);
+    if (broken.what == AFTER_QUIET && m.kind == MESSAGE_QUIESCED && broken.last.epoch == m.epoch &&
+        broken.last.destination == node && broken.last.request == m.request) {
+        broken.last.unit_count = 0;
+        broken.ops->write_post(rt, &broken.last);
+    }
+}
+
+static void trace_broken(struct runtime *rt, const struct trace_record *record)
+{
+    broken.ops->trace(rt, record);
+    if (broken.what == ENDS_TWICE && (record->kind == TRACE_ABORTED || record->kind == TRACE_FAILED))
+        broken.ops->trace(rt, record);
+}
+
+static void break_it(void *self, struct sim *sim, const struct run_nodes *nodes)
+{
+    static struct runtime_ops ops;
+    (void)self;
+    enum breakage what = broken.what;
+    broken = (struct breakage_state){.what = what, .ops = sim_runtime(sim, 0)->ops};
+    ops = *broken.ops;
+    ops.write_post = post_broken;
+    ops.immediate_expect = expect_broken;
+    ops.launch = launch_broken;
+    ops.send = send_broken;
+    ops.trace = trace_broken;
+    for (uint32_t i = 0; i < nodes->count; i++)
+        sim_runtime(sim, i)->ops = &ops;
+}
+
+static const struct seed_sabotage sabotage = {.ready = break_it};
+
+/* What each makes some checker say, within so many seeds. */
+static void every_checker_speaks(void **state)
+{
+    (void)state;
+    static const struct {
+        enum breakage what;
+        const char *says;
+        bool crashes;
+    } cases[] = {
+        {WRONG_PAGE, "the page is not this transfer's", false},
+        {WRONG_SOURCE, "holds another's token", false},
+        {WRONG_OFFSET, "not all of token", false},
+        {WRONG_SLOT, "which is not its own", false},
+        {NO_GATE, "does not wait for the step", false},
+        {SKIPPED_UNIT, "no progress", false},
+        {AFTER_QUIET, "which it said was quiet", false},
+        {NOT_ARMED, "before it is armed", false},
+        {RELEASED_TWICE, "is let go of, but it is not awaited", false},
+        {FALSE_COUNT, "CHECK failed", true},
+        {STOLEN_PAGE, "another sequence has", false},
+        {ENDS_TWICE, "ends a second time", false},
+        {GARBLED, "does not parse", false},
+        {LOST_MESSAGE, "not drained", false},
+    };
+    struct swarm_result *result = malloc(sizeof *result);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool said = false;
+        broken.what = cases[i].what;
+        /* Another checker may be the first to speak of a seed. */
+        for (uint64_t first = 1; first <= 600 && !said; first = result->failed ? result->seed + 1 : 601) {
+            swarm_run(&(struct swarm_options){.first = first, .seeds = 601 - first, .jobs = 1, .sabotage = &sabotage},
+                      result);
+            said = result->failed && result->failure.crashed == cases[i].crashes &&
+                   strstr(result->failure.text, cases[i].says) != NULL;
+        }
+        if (!said)
+            fail_msg("case %zu: nobody says \"%s\" (last: %s)", i, cases[i].says, result->failure.text);
+    }
+    free(result);
+}
+
+static void a_failure_is_shrunk(void **state)
+{
+    (void)state;
+    broken.what = RELEASED_TWICE;
+    struct swarm_result *result = malloc(sizeof *result);
+    struct drawn *drawn = calloc(1, sizeof *drawn);
+    swarm_run(&(struct swarm_options){.first = 1, .seeds = 400, .jobs = 2, .sabotage = &sabotage}, result);
+    assert_true(result->failed);
+    assert_int_equal(result->failure.status, RUN_INVARIANT);
+    /* No seed before it fails. */
+    struct swarm_result *before = malloc(sizeof *before);
+    swarm_run(&(struct swarm_options){.first = 1, .seeds = result->seed - 1, .jobs = 1, .sabotage = &sabotage}, before);
+    assert_false(before->failed);
+    fuzz_draw(result->seed, drawn);
+    uint32_t requests = drawn->requests.count;
+    struct seed_result failure = result->failure;
+    assert_true(shrink(drawn, &sabotage, &failure) > 0);
+    assert_true(seed_same_failure(&failure, &result->failure));
+    /* A request that is cancelled in its transfer is all that it takes. */
+    assert_in_range(drawn->requests.count, 1, min_u32(requests, 3));
+    assert_in_range(drawn->faults.count, 0, 2);
+    assert_int_equal(drawn->scenario.pools[0].count, 1);
+    struct seed_result again;
+    seed_run_apart(drawn, &sabotage, &again);
+    assert_string_equal(again.text, failure.text);
+    free(before);
+    free(result);
+    free(drawn);
+}
+
+/* The reasons why pairs cannot be are about pairs that there are. */
+static void reasons_are_about_something(void **state)
+{
+    (void)state;
+    uint32_t explained = 0, pairs = 0;
+    for (uint32_t t = 0; coverage_table_name(t) != NULL; t++)
+        for (uint32_t s = 0; coverage_state_name(t, s) != NULL; s++)
+            for (uint32_t e = 0; coverage_event_name(t, e) != NULL; e++) {
+                pairs++;
+                explained += coverage_explanation(t, s, e) != NULL;
+            }
+    assert_int_equal(pairs, 204);
+    assert_in_range(explained, 30, 50);
+}
+
+/* A fault's `on` knows every record of base/trace.h by its name. */
+static void triggers_are_records(void **state)
+{
+    (void)state;
+    struct drawn *drawn = calloc(1, sizeof *drawn);
+    fuzz_draw(1, drawn);
+    drawn->faults.count = 1;
+    for (uint16_t kind = 1; kind < 256; kind++) {
+        char *text = NULL;
+        size_t size = 0;
+        char wanted[64];
+        if (trace_kind_name(kind) == NULL)
+            continue;
+        drawn->faults.item[0] = (struct fault){.kind = FAULT_KILL, .node = "prefill-0", .record = kind, .nth = 1};
+        FILE *out = open_memstream(&text, &size);
+        assert_non_null(out);
+        assert_true(scenario_write(&drawn->scenario, out));
+        assert_int_equal(fclose(out), 0);
+        snprintf(wanted, sizeof wanted, "on = \"%s\"", trace_kind_name(kind));
+        if (strstr(text, wanted) == NULL)
+            fail_msg("no fault can be set off by %s", trace_kind_name(kind));
+        free(text);
+    }
+    free(drawn);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_drawn_scenario_is_the_file_that_it_is_written_to),
+        cmocka_unit_test(the_outcome_does_not_depend_on_the_number_of_workers),
+        cmocka_unit_test(every_checker_speaks),
+        cmocka_unit_test(a_failure_is_shrunk),
+        cmocka_unit_test(reasons_are_about_something),
+        cmocka_unit_test(triggers_are_records),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
