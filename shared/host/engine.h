@@ -32,6 +32,7 @@ struct engine {
     uint32_t mixes;            /* 1: prompts and decoding sequences share a step; 0: such a step is a prefill step and a
                                   decode step, one after the other */
     uint32_t prefill_permille; /* of the time of the kernels */
+    uint32_t prefill_experts_permille; /* the same, of models with experts; 0: as of others */
     uint32_t graph_step; /* graphs for batches 1, 2, 4, ... up to this, then for its multiples; 0: for every batch */
     uint32_t graph_max;  /* largest batch with a graph; larger ones run as they are */
     uint32_t overlap_permille; /* of the exchange of tokens among experts on several machines, what other work hides:
@@ -43,6 +44,12 @@ struct engine {
 static inline struct engine engine_neutral(void)
 {
     return (struct engine){.kernels = ENGINE_NEUTRAL, .host_ns = ENGINE_HOST_NS, .mixes = 1, .prefill_permille = 1000};
+}
+
+static inline uint32_t engine_prefill_permille(const struct engine *engine, uint32_t experts)
+{
+    return experts > 0 && engine->prefill_experts_permille > 0 ? engine->prefill_experts_permille
+                                                               : engine->prefill_permille;
 }
 
 /* The batch that `sequences` decoding sequences are padded to. Grows with them. */

@@ -177,6 +177,7 @@ static const struct field engine_fields[] = {
     TIME("host_sequence", struct engine, host_sequence_ns, 0, 0, NS_PER_S / 1000),
     FLAG("mixes", struct engine, mixes, 1),
     QUANTITY("prefill", struct engine, prefill_permille, QUANTITY_SHARE, 1000, 1, 100000),
+    QUANTITY("prefill_experts", struct engine, prefill_experts_permille, QUANTITY_SHARE, 0, 0, 100000),
     COUNT("graph_step", struct engine, graph_step, 0, 0, 1 << 12, NULL),
     COUNT("graph_max", struct engine, graph_max, 0, 0, 1 << 16, NULL),
     QUANTITY("overlap", struct engine, overlap_permille, QUANTITY_SHARE, 0, 0, 1000),

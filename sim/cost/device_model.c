@@ -202,6 +202,7 @@ static struct device_model *model_make(const struct device_request *request, con
     }
     device_init(&model->device, hardware);
     model->engine = engine != NULL && engine->kernels != 0 ? *engine : engine_neutral();
+    model->engine.prefill_permille = engine_prefill_permille(&model->engine, architecture->experts);
     device_shapes_make(model, request);
     struct user_error damaged = {.set = false};
     if (!device_model_measure(model, request, hardware, &damaged)) {

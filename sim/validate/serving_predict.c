@@ -14,10 +14,11 @@
 
 struct serving_constants serving_neutral(const struct serving *serving, const struct serving_row *row)
 {
-    const struct engine *engine = &serving->bases[row->base]->pools[0].engine;
+    const struct scenario *base = serving->bases[row->base];
+    const struct engine *engine = &base->pools[0].engine;
     return (struct serving_constants){.host_ns = engine->host_ns,
                                       .host_sequence_ns = engine->host_sequence_ns,
-                                      .prefill_permille = engine->prefill_permille};
+                                      .prefill_permille = engine_prefill_permille(engine, base->model.experts)};
 }
 
 /* ---- The row as a scenario -------------------------------------------------------------------------------------- */
@@ -33,7 +34,7 @@ static void set_pool(struct pool *pool, const struct serving_row *row, const str
     pool->scheduler.batch_max = row->batch_max;
     pool->engine.host_ns = constants->host_ns;
     pool->engine.host_sequence_ns = constants->host_sequence_ns;
-    pool->engine.prefill_permille = constants->prefill_permille;
+    pool->engine.prefill_permille = pool->engine.prefill_experts_permille = constants->prefill_permille;
     pool->engine.receive_steps = row->receive_steps;
     pool->engine.gather_steps = row->gather_steps;
 }

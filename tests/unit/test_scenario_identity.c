@@ -131,6 +131,7 @@ static const struct scenario_override changes[] = {
     {"pools.decode.engine.host_sequence", "us(1)"},
     {"pools.decode.engine.mixes", "false"},
     {"pools.decode.engine.prefill", "percent(99)"},
+    {"pools.decode.engine.prefill_experts", "percent(150)"},
     {"pools.decode.engine.graph_step", "8"},
     {"pools.decode.engine.graph_max", "8"},
     {"pools.decode.engine.overlap", "percent(50)"},

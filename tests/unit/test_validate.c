@@ -158,6 +158,14 @@ static void test_what_an_engine_adds(void **state)
     assert_int_equal(step_ns(&engine, &both) - step_ns(&neutral, &both),
                      step_ns(&neutral, &both) - step_ns(&neutral, &decode));
 
+    /* The model of these steps has no experts. */
+    engine.prefill_experts_permille = 3000;
+    assert_int_equal(step_ns(&engine, &both) - step_ns(&neutral, &both),
+                     step_ns(&neutral, &both) - step_ns(&neutral, &decode));
+    assert_int_equal(engine_prefill_permille(&engine, 0), 2000);
+    assert_int_equal(engine_prefill_permille(&engine, 8), 3000);
+    assert_int_equal(engine_prefill_permille(&neutral, 8), 1000);
+
     engine = neutral;
     engine.mixes = 0;
     assert_int_equal(step_ns(&engine, &prompt), step_ns(&neutral, &prompt));
