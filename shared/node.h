@@ -162,9 +162,9 @@ struct node_stats node_stats(const struct node *node);
 /* What lives here of requests, for checkers and tables of what was reached; reads only. */
 struct node_sequence {
     uint32_t request;
-    uint32_t epoch;     /* front: attempt */
-    uint32_t peer;      /* decoder: the prefiller; prefiller: the decoder; front: the decoder */
-    uint32_t other;     /* front: the prefiller */
+    uint32_t epoch; /* front: attempt */
+    uint32_t peer;  /* decoder: the prefiller; prefiller: the decoder; front: the decoder */
+    uint32_t other; /* front: the prefiller */
     uint32_t peer_incarnation;
     uint32_t immediate; /* decoder: of the transfer under way */
     uint8_t state;      /* enum sequence_state; front: enum front_state */
