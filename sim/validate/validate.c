@@ -34,6 +34,7 @@ void validation_case(struct validation *validation, int64_t measured, int64_t pr
     CHECK(measured > 0);
     validation->cases = grow(validation->cases, validation->rows, &validation->capacity, sizeof *validation->cases);
     struct validation_case *one = &validation->cases[validation->rows++];
+    *one = (struct validation_case){0};
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(one->label, sizeof one->label, format, arguments);
