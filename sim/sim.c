@@ -23,7 +23,7 @@ static void decode_line_of_model(const void *model, uint32_t decode_sequences, u
 struct device device_of(const struct device_model *model)
 {
     static const struct device_ops ops = {step_of_model, decode_fixed_of_model, decode_line_of_model};
-    return (struct device){.ops = &ops, .model = model, .launch_ns = device_launch_ns(model)};
+    return (struct device){.ops = &ops, .model = model, .launch_ns = model == NULL ? 0 : device_launch_ns(model)};
 }
 
 static void *make(size_t count, size_t size)

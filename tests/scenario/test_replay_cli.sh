@@ -61,7 +61,7 @@ answers replay last --db "$db" --backend sim --format json
 expect '"completed": 30' "$here/out"
 # On another machine: what differs is told request by request, and where the traces part.
 answers replay 1 --db "$db" --backend sim --set 'pools.decode.machine.message=us(300)'
-expect '^first difference at trace record' "$here/out"
+expect '^first difference.* at trace record' "$here/out"
 expect '^prefill_queue .* 0.100 .* 0.300 .* 200.0' "$here/out"
 expect '^decode  *0  *1  *64 ' "$here/out"
 sql_is "$db" 'PRAGMA foreign_key_check' ''

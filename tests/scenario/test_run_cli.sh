@@ -69,7 +69,7 @@ answers compare last last --db "$db"
 expect 'the same decisions at the same times' "$here/out"
 answers "${one[@]}" --set messenger.handoffs_max=1
 answers compare last~1 last --db "$db"
-expect '^first difference at trace record [0-9]*:' "$here/out"
+expect '^first difference at trace record [0-9]*, ' "$here/out"
 expect '^  both at [0-9]* ns: ' "$here/out"
 [ "$(grep -c '^  run [0-9]* at [0-9]* ns: \(front\|prefill-0\|decode-0\) ' "$here/out")" = 2 ] ||
     fail "no two sides: $(cat "$here/out")"
