@@ -380,6 +380,19 @@ static bool check_roles(const struct builder *builder, char *error, size_t error
     return true;
 }
 
+/* Prefixes are shared in whole pages. */
+static bool check_blocks(const struct builder *builder, const struct pool *pool, char *error, size_t error_size)
+{
+    uint32_t block = builder->sizes->prefix_block_tokens;
+    if (!pool->scheduler.prefix_cache || block % pool->page_tokens == 0)
+        return true;
+    snprintf(error, error_size,
+             "pool %s: the load shares prefixes in blocks of %" PRIu32 " tokens, which are not whole pages of %u: "
+             "a page that divides them is wanted, or prefix_cache = false",
+             pool->name, block, (unsigned)pool->page_tokens);
+    return false;
+}
+
 static bool make_members(struct builder *builder, char *error, size_t error_size)
 {
     const struct scenario *scenario = builder->scenario;
@@ -388,7 +401,8 @@ static bool make_members(struct builder *builder, char *error, size_t error_size
         uint32_t count = builder->choice->pool[p].count;
         uint32_t sharding = builder->choice->pool[p].sharding;
         CHECK(sharding < pool->sharding_count);
-        if (count > 0 && !member_make(scenario, pool, sharding, &builder->member[p], error, error_size))
+        if (count > 0 && (!check_blocks(builder, pool, error, error_size) ||
+                          !member_make(scenario, pool, sharding, &builder->member[p], error, error_size)))
             return false;
         if (pool->role == ROLE_DECODE)
             builder->handoffs += count * min_u32(scenario->messenger.handoffs_max, STREAMS_MAX);

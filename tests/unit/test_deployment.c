@@ -136,6 +136,27 @@ static void what_does_not_fit_is_said(void **state)
     assert_non_null(strstr(error, "1201 nodes"));
 }
 
+static void prefix_blocks_are_whole_pages(void **state)
+{
+    (void)state;
+    char error[1000] = "";
+    scenario_llama_70b(&scenario, 1, 1, 4, 10);
+    struct deployment_choice choice = deployment_default(&scenario);
+    struct deployment_sizes sizes = deployment_sizes(&scenario.load);
+    sizes.request_blocks_max = 32;
+    sizes.prefix_block_tokens = 100;
+    for (uint32_t p = 0; p < scenario.pool_count; p++)
+        scenario.pools[p].scheduler.prefix_cache = true;
+    assert_null(deployment_make(&scenario, &choice, &sizes, 3, error, sizeof error));
+    assert_non_null(strstr(error, "pool prefill: the load shares prefixes in blocks of 100 tokens"));
+    assert_non_null(strstr(error, "whole pages of 64"));
+    for (uint32_t p = 0; p < scenario.pool_count; p++)
+        scenario.pools[p].scheduler.prefix_cache = false;
+    struct deployment *d = deployment_make(&scenario, &choice, &sizes, 3, error, sizeof error);
+    assert_non_null(d);
+    deployment_free(d);
+}
+
 static void shardings_are_written_as_in_the_field(void **state)
 {
     (void)state;
@@ -181,6 +202,7 @@ int main(void)
         cmocka_unit_test(large_instances_take_whole_machines),
         cmocka_unit_test(pools_on_other_hardware_share_no_machine),
         cmocka_unit_test(what_does_not_fit_is_said),
+        cmocka_unit_test(prefix_blocks_are_whole_pages),
         cmocka_unit_test(shardings_are_written_as_in_the_field),
         cmocka_unit_test(sizes_follow_the_load),
     };
