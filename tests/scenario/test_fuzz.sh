@@ -30,6 +30,9 @@ sed "s|$begin|return scenario { $faults|; s|r.completed == 200|r.failed < 20|" \
 "$TANDEM" run --db "$folder/a.db" --set load.requests=20 --set 'load.rate=per_second(5)' "$folder/killed.lua" \
     > /dev/null
 
+# What the swarm has found in the end of runs.
+"$TANDEM" run --db "$folder/a.db" "$root/tests/data/ends-twice.lua" > /dev/null
+
 refuse() {
     sed "s|$begin|return scenario { faults = { $1 },|" "$root/tests/data/run-small.lua" > "$folder/wrong.lua"
     status=0
