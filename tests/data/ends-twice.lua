@@ -1,5 +1,5 @@
--- Found and shrunk by `tandem fuzz`: an answer is lost with the instance that sent it, so the request ends once more when the
--- next attempt does. The clean-up that follows the end of the run must not stop there.
+-- Found and shrunk by `tandem fuzz`: an answer is lost with the instance that sent it, so the request ends once more
+-- when the next attempt does. The clean-up that follows the end of the run must not stop there.
 return scenario {
   question = "Is everything given back when a request ends twice?",
   model = model { name = "drawn", attention = "gqa", layers = 1, hidden = 8, heads = 8, kv_heads = 4, head_dim = 2,
