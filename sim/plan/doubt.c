@@ -135,7 +135,7 @@ static bool steps_differ(const struct candidate *a, const struct candidate *b, e
     const struct pool *p = &a->scenario->pools[pool_of(a, kind)];
     const struct pool *q = &b->scenario->pools[pool_of(b, kind)];
     return !a->mixed && !b->mixed &&
-           (memcmp(sharding_of(a, kind), sharding_of(b, kind), sizeof(struct parallelism)) != 0 ||
+           (!parallelism_same(sharding_of(a, kind), sharding_of(b, kind)) ||
             strcmp(p->hardware.gpu, q->hardware.gpu) != 0);
 }
 

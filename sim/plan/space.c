@@ -225,7 +225,7 @@ static bool seen_before(const struct scenario *scenario, uint32_t pool, uint32_t
         if (!same_machines(&q->hardware, &p->hardware))
             continue;
         for (uint32_t s = 0; s < (i == pool ? sharding : q->sharding_count); s++)
-            if (memcmp(&q->shardings[s], &p->shardings[sharding], sizeof q->shardings[s]) == 0)
+            if (parallelism_same(&q->shardings[s], &p->shardings[sharding]))
                 return true;
     }
     return false;

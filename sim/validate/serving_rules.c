@@ -39,7 +39,7 @@ static bool same_sharding(const struct serving_row *a, const struct serving_row 
                                                     {&b->mixed, &b->prefill, &b->decode}};
     for (int i = 0; i < 3; i++)
         if (sides[0][i]->workers != sides[1][i]->workers ||
-            memcmp(&sides[0][i]->parallelism, &sides[1][i]->parallelism, sizeof(struct parallelism)) != 0)
+            !parallelism_same(&sides[0][i]->parallelism, &sides[1][i]->parallelism))
             return false;
     return true;
 }
