@@ -2,22 +2,36 @@
 #include "host/sessions.h"
 
 #include "base/arith.h"
+#include "base/index_map.h"
 #include "base/limits.h"
 #include "host/trace_reader.h"
+#include "serve/slot_heap.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NO_REQUEST UINT32_MAX
+#define SESSIONS_FIRST 64u /* room to begin with; it doubles */
 
 struct session {
-    uint64_t seed;
+    uint32_t number;
     uint32_t turns_left; /* the one in hand included */
-    uint32_t request;    /* that is under way; NO_REQUEST: the user thinks */
+    uint32_t request;    /* that is under way, unless the user thinks */
     int64_t turn_ns;     /* of the next turn, while the user thinks */
     uint64_t said;       /* tokens of the turns before */
     uint32_t answer;     /* tokens of the answer under way */
     struct rng lengths;
+};
+
+/* Conversations that go on, by slot. A user who thinks is in the heap, one who waits for an answer in the map. */
+struct table {
+    void *memory;
+    uint32_t capacity;
+    struct session *items;
+    uint32_t *unused; /* a stack of free slots */
+    uint32_t unused_count;
+    uint32_t *positions;
+    struct slot_heap thinking; /* by time of the next turn, then number */
+    struct index_map waiting;  /* by request */
 };
 
 struct sessions {
@@ -25,12 +39,10 @@ struct sessions {
     uint64_t seed;
     struct rng arrivals;
     struct rng turns;
-    uint64_t begun;   /* conversations so far */
+    uint32_t begun;   /* conversations so far */
     int64_t begin_ns; /* of the next one */
     uint64_t mean_gap_ns;
-    uint32_t count; /* conversations that go on, in no order */
-    uint32_t capacity;
-    struct session *items;
+    struct table table;
     uint64_t blocks[REQUEST_BLOCKS_MAX];
 };
 
@@ -48,6 +60,65 @@ uint64_t sessions_prompt_mean_milli(const struct load *load, uint64_t prompt_mil
            mul_div_floor_u64(before_milli, prompt_milli + output_milli, 1000);
 }
 
+/* ---- The table --------------------------------------------------------------------------------------------------- */
+
+static void table_lay_out(struct table *table, struct arena *arena)
+{
+    table->items = arena_take(arena, table->capacity, sizeof *table->items);
+    table->unused = arena_take(arena, table->capacity, sizeof *table->unused);
+    table->positions = arena_take(arena, table->capacity, sizeof *table->positions);
+    slot_heap_make(&table->thinking, arena, table->capacity, table->positions);
+    index_map_make(&table->waiting, arena, table->capacity);
+}
+
+static void table_make(struct table *table, uint32_t capacity)
+{
+    *table = (struct table){.capacity = capacity};
+    struct arena arena = arena_measure();
+    table_lay_out(table, &arena);
+    size_t size = (arena.used + 63) / 64 * 64;
+    table->memory = aligned_alloc(64, size);
+    CHECK(table->memory != NULL);
+    memset(table->memory, 0, size);
+    arena = arena_over(table->memory, size);
+    table_lay_out(table, &arena);
+    while (table->unused_count < capacity) {
+        table->unused[table->unused_count] = capacity - 1 - table->unused_count;
+        table->unused_count++;
+    }
+}
+
+static void think(struct table *table, uint32_t slot)
+{
+    const struct session *session = &table->items[slot];
+    slot_heap_push(&table->thinking, slot, (uint64_t)session->turn_ns, session->number);
+}
+
+/* Twice the room; every slot stays what it is. */
+static void table_grow(struct table *table)
+{
+    struct table old = *table;
+    table_make(table, 2 * old.capacity);
+    memcpy(table->items, old.items, old.capacity * sizeof *old.items);
+    table->unused_count -= old.capacity; /* the first slots are at the stack's end, and all taken */
+    for (uint32_t slot = 0; slot < old.capacity; slot++) {
+        if (slot_heap_holds(&old.thinking, slot))
+            think(table, slot);
+        else
+            index_map_put(&table->waiting, table->items[slot].request, slot);
+    }
+    free(old.memory);
+}
+
+static uint32_t table_take(struct table *table)
+{
+    if (table->unused_count == 0)
+        table_grow(table);
+    return table->unused[--table->unused_count];
+}
+
+/* ---- Conversations ----------------------------------------------------------------------------------------------- */
+
 static void next_begins(struct sessions *sessions)
 {
     int64_t gap_ns = (int64_t)rng_exponential(&sessions->arrivals, sessions->mean_gap_ns);
@@ -60,6 +131,7 @@ struct sessions *sessions_make(const struct load *load, uint64_t seed)
     CHECK(sessions != NULL);
     sessions->load = load;
     sessions->seed = seed;
+    table_make(&sessions->table, SESSIONS_FIRST);
     sessions->arrivals = rng_stream(seed, 0, RNG_ARRIVALS);
     sessions->turns = rng_stream(seed, 1, RNG_ARRIVALS);
     /* Requests come at the load's rate: conversations at that over the mean number of turns. */
@@ -74,48 +146,27 @@ void sessions_free(struct sessions *sessions)
 {
     if (sessions == NULL)
         return;
-    free(sessions->items);
+    free(sessions->table.memory);
     free(sessions);
-}
-
-/* The conversation whose next turn comes first; of equal times the one that began first. NULL: none is thinking. */
-static struct session *first_thinking(const struct sessions *sessions)
-{
-    struct session *first = NULL;
-    for (uint32_t i = 0; i < sessions->count; i++) {
-        struct session *session = &sessions->items[i];
-        if (session->request != NO_REQUEST)
-            continue;
-        if (first == NULL || session->turn_ns < first->turn_ns ||
-            (session->turn_ns == first->turn_ns && session->seed < first->seed))
-            first = session;
-    }
-    return first;
 }
 
 int64_t sessions_next_ns(const struct sessions *sessions)
 {
-    const struct session *first = first_thinking(sessions);
-    return first == NULL ? sessions->begin_ns : min_i64(first->turn_ns, sessions->begin_ns);
+    const struct slot_heap_entry *first = slot_heap_top(&sessions->table.thinking);
+    return first == NULL ? sessions->begin_ns : min_i64((int64_t)first->key, sessions->begin_ns);
 }
 
-static struct session *begin(struct sessions *sessions)
+static uint32_t begin(struct sessions *sessions)
 {
-    if (sessions->count == sessions->capacity) {
-        sessions->capacity = max_u32(64, sessions->capacity * 2);
-        sessions->items = realloc(sessions->items, sessions->capacity * sizeof *sessions->items);
-        CHECK(sessions->items != NULL);
-    }
-    struct session *session = &sessions->items[sessions->count++];
-    uint64_t number = sessions->begun++;
-    *session = (struct session){
-        .seed = number,
+    uint32_t slot = table_take(&sessions->table);
+    uint32_t number = sessions->begun++;
+    sessions->table.items[slot] = (struct session){
+        .number = number,
         .turns_left = length_draw(&sessions->load->session_turns, &sessions->turns),
-        .request = NO_REQUEST,
         .lengths = rng_stream(sessions->seed, number, RNG_PROMPT_LENGTH),
     };
     next_begins(sessions);
-    return session;
+    return slot;
 }
 
 /* Names of the blocks of the first `tokens` tokens. */
@@ -124,7 +175,7 @@ static void name_blocks(struct sessions *sessions, const struct session *session
 {
     uint32_t size = sessions->load->session_block_tokens;
     uint32_t count = ceil_div_u32(tokens, size);
-    uint64_t own = trace_block_hash(trace_block_hash(0, sessions->seed), session->seed + 1);
+    uint64_t own = trace_block_hash(trace_block_hash(0, sessions->seed), (uint64_t)session->number + 1);
     uint64_t before = 0;
     CHECK(count <= REQUEST_BLOCKS_MAX);
     for (uint32_t b = 0; b < count; b++) {
@@ -142,13 +193,21 @@ static void name_blocks(struct sessions *sessions, const struct session *session
 void sessions_take(struct sessions *sessions, uint32_t id, struct request_spec *spec)
 {
     const struct load *load = sessions->load;
-    struct session *session = first_thinking(sessions);
-    if (session == NULL || sessions->begin_ns <= session->turn_ns)
-        session = begin(sessions);
+    struct table *table = &sessions->table;
+    const struct slot_heap_entry *first = slot_heap_top(&table->thinking);
+    uint32_t slot;
+    if (first == NULL || sessions->begin_ns <= (int64_t)first->key) {
+        slot = begin(sessions);
+    } else {
+        slot = first->slot;
+        slot_heap_remove(&table->thinking, slot);
+    }
+    struct session *session = &table->items[slot];
     uint32_t words = length_draw(&load->prompt, &session->lengths);
     session->answer = length_draw(&load->output, &session->lengths);
     session->said += words;
     session->request = id;
+    index_map_put(&table->waiting, id, slot);
     spec->prompt_tokens = (uint32_t)(load->session_system_tokens + session->said);
     spec->output_tokens = session->answer;
     name_blocks(sessions, session, spec->prompt_tokens, spec);
@@ -156,17 +215,17 @@ void sessions_take(struct sessions *sessions, uint32_t id, struct request_spec *
 
 void sessions_answered(struct sessions *sessions, uint32_t id, int64_t now_ns)
 {
-    uint32_t at = 0;
-    while (at < sessions->count && sessions->items[at].request != id)
-        at++;
-    CHECK(at < sessions->count);
-    struct session *session = &sessions->items[at];
+    struct table *table = &sessions->table;
+    uint32_t slot = index_map_get(&table->waiting, id);
+    CHECK(slot != INDEX_NONE);
+    index_map_remove(&table->waiting, id);
+    struct session *session = &table->items[slot];
     session->said += session->answer;
-    session->request = NO_REQUEST;
     if (--session->turns_left == 0) {
-        *session = sessions->items[--sessions->count];
+        table->unused[table->unused_count++] = slot;
         return;
     }
     uint64_t think_ns = rng_exponential(&session->lengths, (uint64_t)sessions->load->session_think_ns);
     session->turn_ns = time_add(now_ns, (int64_t)think_ns);
+    think(table, slot);
 }
