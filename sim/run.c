@@ -158,7 +158,9 @@ static void answer(struct sim *sim, void *self, uint64_t request)
 static void on_row(void *self, const struct request_row *row, bool met)
 {
     struct run *run = self;
-    if (run->options->row != NULL && !run->options->row(run->options->self, row, met)) {
+    struct request_row told = *row;
+    told.conversation = workload_conversation(run->workload, row->request);
+    if (run->options->row != NULL && !run->options->row(run->options->self, &told, met)) {
         run->seen_enough = true;
         sim_stop(run->sim);
     }

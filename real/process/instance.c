@@ -121,6 +121,16 @@ static void stop_run(struct instance *instance, const struct frame *frame)
     real_runtime_deliver(instance->real, &(struct event){.kind = EVENT_STOP});
 }
 
+static void count_from(struct instance *instance, const struct frame *frame)
+{
+    struct frame_reader reader = frame_read(frame);
+    int64_t from_ns = (int64_t)read_u64(&reader);
+    if (read_end(&reader) && from_ns >= 0)
+        real_runtime_itl_from(instance->real, from_ns);
+    else
+        instance_trouble(instance, "the front counts from a time that makes no sense");
+}
+
 static void front_frame(struct instance *instance, const struct frame *frame)
 {
     switch (frame->kind) {
@@ -139,6 +149,9 @@ static void front_frame(struct instance *instance, const struct frame *frame)
         break;
     case FRAME_STOP:
         stop_run(instance, frame);
+        break;
+    case FRAME_COUNT:
+        count_from(instance, frame);
         break;
     default:
         instance_trouble(instance, "the front sent a frame that it has no business to send");
@@ -373,6 +386,7 @@ static bool serves(void *self, uint32_t request)
 
 static void make_runtime(struct instance *instance)
 {
+    const struct load *load = &instance->world->scenario->load;
     bool verifies = instance->verifier != NULL;
     instance->answers = answers_make(
         &(struct answers_config){.vocab = instance->world->scenario->model.vocab, .serves = serves, .self = instance});
@@ -385,7 +399,7 @@ static void make_runtime(struct instance *instance)
         .mesh = instance->mesh,
         .fabric = instance->fabric,
         .stepper = executors_stepper(instance->executors),
-        .itl_from_ns = instance->world->scenario->load.warmup_ns,
+        .itl_from_ns = load->warmup_requests > 0 ? TIME_NEVER : load->warmup_ns,
         .produces_first_token = instance->config->role == ROLE_MIXED,
         .listener = {.self = instance,
                      .trace = instance_trace,

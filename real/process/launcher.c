@@ -63,7 +63,9 @@ static void on_row(void *self, const struct request_row *row, bool met)
 {
     (void)met; /* counted in the summary */
     struct launcher *launcher = self;
-    if (launcher->config->row != NULL && !launcher->config->row(launcher->config->self, row))
+    struct request_row told = *row;
+    told.conversation = launcher_conversation(launcher, row->request);
+    if (launcher->config->row != NULL && !launcher->config->row(launcher->config->self, &told))
         launcher->stop = true;
 }
 
@@ -158,6 +160,7 @@ static void make_listeners(struct launcher *launcher)
     launcher->merge = trace_merge_make(launcher->node_count, on_record, launcher);
     launcher->recorder = recorder_make(&(struct recorder_config){
         .warmup_ns = scenario->load.warmup_ns,
+        .warmup_requests = scenario->load.warmup_requests,
         .targets = scenario->targets,
         .node_count = launcher->node_count,
         .sink = {.row = on_row, .self = launcher},
@@ -382,6 +385,7 @@ void launcher_run(const struct launcher_config *config, struct launch_result *re
     launcher->node_count = config->world->deployment->node_count;
     launcher->remotes = allocate(launcher->node_count, sizeof *launcher->remotes);
     launcher->arrival_timer = -1;
+    launcher->counted_ns = TIME_NEVER;
     launcher->began_ns = clock_now_ns();
     launcher->check.seed = config->world->seed;
     check_context_set(&launcher->check);

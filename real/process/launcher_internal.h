@@ -53,9 +53,12 @@ struct launcher {
     struct check_context check;
 
     int arrival_timer;
-    uint32_t front_live;    /* requests at the front, after its last event */
-    uint32_t answers;       /* closed loop: requests that ended and whose clients send the next one */
-    int64_t last_record_ns; /* of the run: when something last happened to a request */
+    uint32_t front_live;     /* requests at the front, after its last event */
+    uint32_t *conversations; /* by request; NULL: there are none */
+    uint32_t conversation_room;
+    struct clients *clients; /* of a load whose requests follow answers, else NULL */
+    int64_t counted_ns;      /* arrival of the first request behind a warm-up of so many; TIME_NEVER: not yet */
+    int64_t last_record_ns;  /* of the run: when something last happened to a request */
 
     bool started;
     bool stop;        /* the caller wants no more rows */
@@ -81,6 +84,7 @@ void launcher_load_free(struct launcher *launcher);
 void launcher_feed(void *self, uint32_t argument);
 void launcher_after(void *self, const struct event *event); /* the front has handled something */
 void launcher_answer(struct launcher *launcher);
+uint32_t launcher_conversation(const struct launcher *launcher, uint32_t request); /* 0: of none */
 bool launcher_served(const struct launcher *launcher); /* every request has arrived and ended */
 
 /* launcher_result.c: what it came to. */

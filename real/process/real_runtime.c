@@ -183,6 +183,11 @@ static void drain_pending(struct real_runtime *real)
     }
 }
 
+void real_runtime_itl_from(struct real_runtime *real, int64_t from_ns)
+{
+    real->config.itl_from_ns = from_ns;
+}
+
 void real_runtime_deliver(struct real_runtime *real, const struct event *event)
 {
     drain_pending(real);

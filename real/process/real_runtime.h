@@ -69,6 +69,9 @@ struct runtime *real_runtime_seam(struct real_runtime *real);
 void real_runtime_origin(struct real_runtime *real, int64_t monotonic_ns);
 int64_t real_runtime_now_ns(const struct real_runtime *real);
 
+/* Gaps between tokens count from then on, not from config.itl_from_ns; of steps that are reported from now on. */
+void real_runtime_itl_from(struct real_runtime *real, int64_t from_ns);
+
 /* Gives the node an event; not from within the node. */
 void real_runtime_deliver(struct real_runtime *real, const struct event *event);
 
