@@ -112,7 +112,8 @@ struct hello {
     char scenario[65]; /* identity, 64 hex digits */
     char build[65];
     uint32_t node;
-    uint16_t port; /* where the sender listens */
+    uint32_t incarnation; /* of a node that was lost and started again */
+    uint16_t port;        /* where the sender listens */
     char address[CONTROL_ADDRESS_BYTES];
     char clock[CONTROL_CLOCK_BYTES]; /* its identity: equal on both sides means one clock */
 };

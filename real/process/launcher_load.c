@@ -100,12 +100,18 @@ uint32_t launcher_conversation(const struct launcher *launcher, uint32_t request
 /* The first request that counts has come, and gaps between tokens count from now on: everybody is told. */
 static void begin_counting(struct launcher *launcher)
 {
+    launcher->counted_ns = max_i64(launcher->world->scenario->load.warmup_ns, real_runtime_now_ns(launcher->real));
+    for (uint32_t i = 1; i < launcher->node_count; i++)
+        launcher_say_counted(launcher, i);
+}
+
+void launcher_say_counted(struct launcher *launcher, uint32_t node)
+{
     unsigned char bytes[8];
     struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
-    launcher->counted_ns = max_i64(launcher->world->scenario->load.warmup_ns, real_runtime_now_ns(launcher->real));
     write_u64(&writer, (uint64_t)launcher->counted_ns);
-    for (uint32_t i = 1; i < launcher->node_count; i++)
-        mesh_send(launcher->mesh, i, FRAME_COUNT, bytes, writer.used);
+    if (launcher->counted_ns != TIME_NEVER)
+        mesh_send(launcher->mesh, node, FRAME_COUNT, bytes, writer.used);
 }
 
 static void arrive(struct launcher *launcher, const struct workload_item *item)
