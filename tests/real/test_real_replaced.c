@@ -1,8 +1,11 @@
 /* Lost instances of a real run are replaced where their pool says so: the only prefiller and the only decoder are
  * killed one after the other, and later requests are served by those in their place, with the right tokens.
+ *
+ * TANDEM_LONG=1 kills more.
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
+#include "base/rng.h"
 #include "real/process/commands.h"
 #include "real/process/shared_memory.h"
 #include "support/real_run.h"
@@ -14,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -142,6 +146,43 @@ static void stopped_and_killed_again(void **state)
     real_run_free(&run);
 }
 
+/* Anybody is killed at any moment, those in place of others as they start: whatever happens, every request has an end,
+ * what was answered is right, and nothing is left. */
+static void anybody_at_any_moment(void **state)
+{
+    (void)state;
+    uint32_t rounds = getenv("TANDEM_LONG") != NULL ? 20 : 2;
+    for (uint32_t round = 0; round < rounds; round++) {
+        struct rng rng = rng_stream(round, 3, RNG_FAULTS);
+        const char *const options[] = {round % 2 == 0 ? "--provider=tcp" : "--provider=shm",
+                                       "--heartbeats=25",
+                                       "--verify",
+                                       "--set=load.requests=120",
+                                       "--set=load.rate=per_second(30)",
+                                       "--set=pools.prefill.replace=ms(1)",
+                                       "--set=pools.decode.replace=ms(1)",
+                                       "--limit=120",
+                                       NULL};
+        struct real_run run;
+        struct run_report report;
+        real_run_start(&run, SCENARIO, options);
+        assert_true(real_run_processes(&run, 4));
+        assert_true(real_run_started(&run));
+        for (uint32_t kills = 0; kills < 6; kills++) {
+            usleep((useconds_t)rng_below(&rng, 700000));
+            real_run_look(&run);
+            /* Nobody has waited for it yet, so its number is nobody else's. */
+            if (run.instance_count > 0)
+                kill(run.processes[rng_below(&rng, run.instance_count)], SIGKILL);
+        }
+        finish(&run, options, &report);
+        printf("  round %" PRIu32 ": %" PRIu64 " of %" PRIu64 " completed\n", round, report.completed, report.requests);
+        assert_true(report.completed > 0);
+        run_report_free(&report);
+        real_run_free(&run);
+    }
+}
+
 /* Without the policy nobody comes. */
 static void nobody_comes(void **state)
 {
@@ -169,6 +210,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed_over_shm),
         cmocka_unit_test(killed_over_tcp),
         cmocka_unit_test(stopped_and_killed_again),
+        cmocka_unit_test(anybody_at_any_moment),
         cmocka_unit_test(nobody_comes),
     };
     return cmocka_run_group_tests_name("real_replaced", tests, NULL, NULL);
