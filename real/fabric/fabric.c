@@ -82,10 +82,14 @@ static bool open_nics_for(struct fabric *fabric, const struct provider *provider
     bool good = true;
     fabric->provider = provider;
     while (good && (opened == 0 || opened < wanted)) {
-        good = (devices ? nic_open_devices : nic_open)(&fabric->nics[opened], provider, config->address, opened, error,
-                                                       error_size);
+        uint32_t turn = opened / (1 + config->more_count);
+        uint32_t which = opened % (1 + config->more_count);
+        good = (devices ? nic_open_devices : nic_open)(&fabric->nics[opened], provider,
+                                                       which == 0 ? config->address : config->more[which - 1], turn,
+                                                       error, error_size);
         if (good && ++opened == 1 && wanted == 0)
-            wanted = min_u32(max_u32(config->rank_count, nic_domains(&fabric->nics[0])), FABRIC_NICS_MAX);
+            wanted = min_u32(max_u32(config->rank_count, nic_domains(&fabric->nics[0]) + config->more_count),
+                             FABRIC_NICS_MAX);
     }
     for (uint32_t n = 0; !good && n < opened; n++)
         nic_close(&fabric->nics[n]);

@@ -62,8 +62,11 @@ struct fabric_config {
     const char *provider; /* "shm", "tcp", "net", "verbs", "efa"; NULL or "auto": the best that works: shm on loopback,
                              else efa, verbs, tcp, net in this order */
     const char *address;  /* to bind to: "127.0.0.1" unless the user says otherwise */
+    const char *const *more; /* addresses of further NICs, for providers that know NICs by address: rail n has the n-th
+                                of all addresses, beginning again after the last. Read by fabric_make() alone */
+    uint32_t more_count;
     uint32_t nics; /* rails a peer; more than there are share the hardware. 0: as many as the provider shows, and at
-                      least one a rank */
+                      least one a rank and one an address */
     const struct place *places; /* of the ranks; NULL: unknown. Read by fabric_make() alone */
     uint32_t window;            /* writes in flight per rail: 64 is enough for loopback, 32 is what EFA wants */
     int64_t stall_ns;           /* a rail with work that stands still for so long is broken; 0: FABRIC_STALL_NS */

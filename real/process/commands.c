@@ -40,6 +40,29 @@ static bool number(const struct arguments *arguments, const char *name, int64_t 
     return false;
 }
 
+/* One address or network a NIC, separated by commas; the first is that of the control plane, too. */
+static bool read_addresses(struct real_options *options, char *why, size_t why_size)
+{
+    const char *at = options->bind;
+    for (uint32_t i = 0;; i++) {
+        char text[CONTROL_ADDRESS_BYTES];
+        size_t length = strcspn(at, ",");
+        if (i == FABRIC_NICS_MAX || length >= sizeof text) {
+            snprintf(why, why_size, "at most %u addresses, and none of more than %zu letters", FABRIC_NICS_MAX,
+                     sizeof text - 1);
+            return false;
+        }
+        memcpy(text, at, length);
+        text[length] = '\0';
+        if (!bind_address(text, i == 0 ? options->address : options->more[i - 1], why, why_size))
+            return false;
+        options->more_count = i;
+        if (at[length] == '\0')
+            return true;
+        at += length + 1;
+    }
+}
+
 static bool read_options(const struct arguments *arguments, struct real_options *options, struct user_error *error)
 {
     int64_t nics;
@@ -66,7 +89,7 @@ static bool read_options(const struct arguments *arguments, struct real_options 
         .limit_ns = limit_s * NS_PER_S,
     };
     char why[512];
-    if (!bind_address(options->bind, options->address, why, sizeof why)) {
+    if (!read_addresses(options, why, sizeof why)) {
         user_error_set(error, NULL, 0, NULL, "--bind: %s", why);
         return false;
     }

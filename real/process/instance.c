@@ -339,6 +339,9 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
     if (!make_regions(instance, error, error_size))
         return false;
     struct place *places = allocate(ranks, sizeof *places);
+    const char *more[FABRIC_NICS_MAX - 1];
+    for (uint32_t i = 0; i < options->more_count; i++)
+        more[i] = options->more[i];
     executors_places(instance->executors, places);
     for (uint32_t r = 0; r < ranks; r++)
         if (instance->regions[r].reach != NULL)
@@ -346,6 +349,8 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
     struct fabric_config config = {
         .provider = options->provider,
         .address = options->address,
+        .more = more,
+        .more_count = options->more_count,
         .nics = options->nics,
         .places = places,
         .window = options->window,

@@ -8,6 +8,7 @@
 #include "host/scenario_lua.h"
 #include "host/trace_reader.h"
 #include "real/control/frame.h"
+#include "real/fabric/fabric.h"
 #include "real/kv_memory.h"
 #include "real/process/mailbox.h"
 
@@ -18,10 +19,13 @@
 struct real_options {
     const char *provider; /* NULL: the best that works */
     const char *device;   /* "host", "cuda" */
-    const char *bind;     /* address of control and fabric, or the network that it is in, as the user said it */
+    const char *bind;     /* address of control and fabric, or the network that it is in, as the user said it; after
+                             commas those of further NICs */
     char address[CONTROL_ADDRESS_BYTES]; /* that it comes to on this host */
-    uint32_t nics;                       /* rails an instance; 0: one a rank */
-    uint32_t window;                     /* writes in flight a rail */
+    char more[FABRIC_NICS_MAX - 1][CONTROL_ADDRESS_BYTES];
+    uint32_t more_count;
+    uint32_t nics;   /* rails an instance; 0: one a rank */
+    uint32_t window; /* writes in flight a rail */
     uint32_t heartbeats_missed;
     bool verify;
     const char *record_events; /* folder, or NULL */

@@ -10,13 +10,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* What libfabric leaves behind at exit is its own; leaks of this program still show. Read by the leak checker. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libfabric.so\n";
-}
-
 struct kv_geometry fabric_geometry(uint16_t layers, uint16_t heads, uint16_t planes, uint32_t head_bytes,
                                    uint16_t page_tokens, enum kv_layout layout, struct parallelism parallelism)
 {
