@@ -1,5 +1,6 @@
 # Two hosts, played by network namespaces, for tests of the command line; sourced after tests/scenario/cli.bash. $a and $b
 # are the namespaces, $job is the run under way.
+: "${here:?}" # of cli.bash
 skip() {
     echo "skipped: $1"
     exit 77
@@ -56,12 +57,12 @@ hosts_link() {
     hosts_side "$b" "vb$1-$$" "10.77.$1.2" "$2"
 }
 
-# hosts_agent [COMMAND]: what mpirun takes for ssh, with what goes before the command on the other host.
+# hosts_agent COMMAND: what mpirun takes for ssh, with what goes before the command on the other host.
 hosts_agent() {
     cat > "$here/agent" << AGENT
 #!/usr/bin/env bash
 shift
-exec ip netns exec $b ${1:-} sh -c "\$*"
+exec ip netns exec $b $1 sh -c "\$*"
 AGENT
     chmod +x "$here/agent"
 }

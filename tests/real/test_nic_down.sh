@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# test_nic_down.sh ROOT: two hosts with two NICs each, played by network namespaces. In the middle of a run the wire of the
-# second one is cut, which tcp does not report: every request is served over the first, and what arrives is verified.
-# Skipped (77) without the right to make namespaces, without mpirun, or where the real runtime was not built.
+# test_nic_down.sh ROOT: two hosts with two NICs each, played by network namespaces. In the middle of a run the wire of
+# the second one is cut, which tcp does not report: every request is served over the first, and what arrives is
+# verified. Skipped (77) without the right to make namespaces, without mpirun, or where the real runtime was not built.
 source "$1/tests/scenario/cli.bash"
 source "$1/tests/real/hosts.bash"
 hosts_make
 hosts_link 1 20
 hosts_link 2 20
-hosts_agent
+hosts_agent "env"
 sed 's/requests = 60/requests = 100/; s/== 60/== 100/' "$root/scenarios/real-gqa-2p2d.lua" > "$here/nics.lua"
 db="$here/nics.db"
 hosts_run run "$here/nics.lua" --backend real --provider tcp --bind 10.77.1.0/24,10.77.2.0/24 --nics 2 --verify \

@@ -151,13 +151,13 @@ static void stopped_and_killed_again(void **state)
 static void anybody_at_any_moment(void **state)
 {
     (void)state;
-    uint32_t rounds = getenv("TANDEM_LONG") != NULL ? 20 : 2;
+    uint32_t rounds = getenv("TANDEM_LONG") != NULL ? 20 : 1;
     for (uint32_t round = 0; round < rounds; round++) {
         struct rng rng = rng_stream(round, 3, RNG_FAULTS);
         const char *const options[] = {round % 2 == 0 ? "--provider=tcp" : "--provider=shm",
                                        "--heartbeats=25",
                                        "--verify",
-                                       "--set=load.requests=120",
+                                       "--set=load.requests=200",
                                        "--set=load.rate=per_second(30)",
                                        "--set=pools.prefill.replace=ms(1)",
                                        "--set=pools.decode.replace=ms(1)",

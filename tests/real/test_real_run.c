@@ -52,8 +52,9 @@ static void gqa_over_shm(void **state)
 static void gqa_over_tcp_on_two_nics(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--provider=tcp",   "--nics=2",    "--verify", "--set=load.requests=16",
-                                          "--set=expect=nil", "--limit=120", NULL};
+    static const char *const options[] = {
+        "--provider=tcp",         "--bind=127.0.0.1,127.0.0.2", "--nics=2",    "--verify",
+        "--set=load.requests=16", "--set=expect=nil",           "--limit=120", NULL};
     run_and_compare(GQA, options, 4, 16);
 }
 

@@ -30,8 +30,8 @@ sql_is "$db" 'SELECT count(*) FROM request AS a JOIN request AS b USING (request
 
 # Conversations: a run keeps whose turn each request was, and their prompts are what they were, whatever is answered
 # when. Played again, turns come when they came.
-talk=(--set "load=sessions{rate=per_second(20),requests=12,turns=uniform(2,4),think=ms(20),system=40,block=16,prompt=uniform(1,30),output=uniform(1,20),warmup_requests=4}"
-    --set expect=nil --set pools.prefill.prefix_cache=true)
+talk=(--set expect=nil --set pools.prefill.prefix_cache=true --set "load=sessions{rate=per_second(20),requests=12,
+    turns=uniform(2,4),think=ms(20),system=40,block=16,prompt=uniform(1,30),output=uniform(1,20),warmup_requests=4}")
 same_turns='SELECT count(*) FROM request AS a JOIN request AS b
     USING (request, conversation, prompt_tokens, output_tokens, warmup)'
 status 0 run "$scenario" --backend real --provider shm --limit 120 --db "$db" "${talk[@]}"
