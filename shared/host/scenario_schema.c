@@ -168,6 +168,11 @@ static const struct field draft_fields[] = {
 };
 const struct schema schema_draft = {draft_fields, LENGTH(draft_fields)};
 
+static const struct field replace_fields[] = {
+    TIME("replace", struct pool, replace_ns, TIME_NEVER, 1, ANY),
+};
+const struct schema schema_replace = {replace_fields, LENGTH(replace_fields)};
+
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};
 
