@@ -6,7 +6,7 @@
 #include "host/scenario_lua.h"
 #include "host/scenario_write.h"
 #include "messenger/wire.h"
-#include "sim/fuzz/draw.h"
+#include "host/fuzz_draw.h"
 #include "sim/fuzz/shrink.h"
 #include "sim/fuzz/swarm.h"
 
