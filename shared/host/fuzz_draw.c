@@ -281,7 +281,7 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
         most = max_u32(most, drawn->scenario.pools[p].page_tokens);
     drawn->requests.count = 0;
     *load = (struct load){
-        .arrivals = kinds[rng_below(rng, LENGTH(kinds))],
+        .arrivals = tastes->returns ? ARRIVAL_CLOSED : kinds[rng_below(rng, LENGTH(kinds))],
         .requests = between(rng, 1, one_in(rng, 4) ? 40 : 14),
         .prompt = {.kind = LENGTH_UNIFORM, .low = between(rng, 1, 40), .high = between(rng, 40, 120)},
         .output = {.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 50)},
@@ -355,6 +355,7 @@ static struct tastes draw_tastes(struct rng *rng)
         .last_words = one_in(rng, 8),
         .in_time = one_in(rng, 6),
         .late_nacks = one_in(rng, 24),
+        .returns = one_in(rng, 16),
     };
 }
 
@@ -375,7 +376,7 @@ void fuzz_draw(uint64_t seed, struct drawn *drawn)
     scenario->plan = (struct plan_space){.goal = PLAN_HIGHEST_RATE, .requests = 4000, .seeds = 3, .compare_mixed = 1};
     draw_model(&rng, &tastes, &scenario->model);
     draw_pools(&rng, &tastes, drawn);
-    if (tastes.generated && !late_nacks)
+    if ((tastes.generated || tastes.returns) && !late_nacks)
         draw_generated(&rng, &tastes, drawn);
     else
         draw_requests(&rng, &tastes, drawn);

@@ -92,6 +92,29 @@ static void draw_kills(struct rng *rng, struct drawn *drawn)
     draw_one_of(rng, scenario, ROLE_DECODE, fault->to);
 }
 
+/* A prefiller and a decoder come back one after the other, and all is said twice: clients whose requests ended with the
+ * decoder ask again at once, and what they ask for meets the prefiller's HELLO. */
+static void draw_returns(struct rng *rng, struct drawn *drawn)
+{
+    static const enum node_role roles[] = {ROLE_PREFILL, ROLE_DECODE};
+    if (!has_role(&drawn->scenario, ROLE_PREFILL))
+        return;
+    for (uint32_t i = 0; i < LENGTH(roles); i++) {
+        struct fault *fault = add_fault(rng, drawn, FAULT_KILL);
+        draw_one_of(rng, &drawn->scenario, roles[i], fault->node);
+        fault->record = TRACE_ARMED;
+        fault->nth = i + between(rng, 1, 2);
+        fault->at_ns = scaled(rng, 200 * NS_PER_US);
+        fault->back_ns = scaled(rng, 200 * NS_PER_US);
+    }
+    struct fault *twice = add_fault(rng, drawn, FAULT_TWICE);
+    twice->record = 0;
+    twice->at_ns = 0;
+    twice->count = 0;
+    drawn->scenario.messenger.attempts_max = 1;
+    drawn->faults.shuffle = max_u64(1, drawn->faults.shuffle);
+}
+
 /* What a prefiller said last arrives when its decoders have missed it, and before it is fenced; what the fabric failed
  * is known late. */
 static void draw_last_words(struct rng *rng, struct drawn *drawn)
@@ -198,6 +221,8 @@ void fuzz_draw_faults(struct rng *rng, const struct tastes *tastes, struct drawn
     drawn->scenario.faults = &drawn->faults;
     if (tastes->kills)
         draw_kills(rng, drawn);
+    if (tastes->returns)
+        draw_returns(rng, drawn);
     if (tastes->last_words)
         draw_last_words(rng, drawn);
     if (tastes->messages)
