@@ -11,7 +11,9 @@
 
 static void name_one(struct rng *rng, const struct pool *pool, char *text)
 {
-    snprintf(text, FAULT_NODE_SIZE, "%.32s-%" PRIu32, pool->name, between(rng, 0, pool->count - 1));
+    char one[FAULT_NODE_SIZE];
+    snprintf(one, sizeof one, "%.32s-%" PRIu32, pool->name, between(rng, 0, pool->count - 1));
+    memcpy(text, one, sizeof one);
 }
 
 static void draw_instance(struct rng *rng, const struct scenario *scenario, char *text)
@@ -60,14 +62,19 @@ static void draw_moment(struct rng *rng, const struct scenario *scenario, struct
         draw_instance(rng, scenario, fault->by);
 }
 
-static struct fault *add_fault(struct rng *rng, struct drawn *drawn, enum fault_kind kind)
+/* From the beginning on, and of one message or write. */
+static struct fault *add_plain(struct drawn *drawn, enum fault_kind kind)
 {
     struct fault *fault = &drawn->faults.item[drawn->faults.count++];
     *fault = (struct fault){
         .kind = kind, .nth = 1, .request = FAULT_REQUEST_ANY, .count = 1, .back_ns = TIME_NEVER, .pieces = 1};
-    if (kind < FAULT_LATE || kind == FAULT_LEAVE)
-        draw_moment(rng, &drawn->scenario, fault);
-    else if (one_in(rng, 3))
+    return fault;
+}
+
+static struct fault *add_fault(struct rng *rng, struct drawn *drawn, enum fault_kind kind)
+{
+    struct fault *fault = add_plain(drawn, kind);
+    if (kind < FAULT_LATE || kind == FAULT_LEAVE || one_in(rng, 3))
         draw_moment(rng, &drawn->scenario, fault);
     return fault;
 }
@@ -100,17 +107,14 @@ static void draw_returns(struct rng *rng, struct drawn *drawn)
     if (!has_role(&drawn->scenario, ROLE_PREFILL))
         return;
     for (uint32_t i = 0; i < LENGTH(roles); i++) {
-        struct fault *fault = add_fault(rng, drawn, FAULT_KILL);
+        struct fault *fault = add_plain(drawn, FAULT_KILL);
         draw_one_of(rng, &drawn->scenario, roles[i], fault->node);
         fault->record = TRACE_ARMED;
         fault->nth = i + between(rng, 1, 2);
         fault->at_ns = scaled(rng, 200 * NS_PER_US);
         fault->back_ns = scaled(rng, 200 * NS_PER_US);
     }
-    struct fault *twice = add_fault(rng, drawn, FAULT_TWICE);
-    twice->record = 0;
-    twice->at_ns = 0;
-    twice->count = 0;
+    add_plain(drawn, FAULT_TWICE)->count = 0;
     drawn->scenario.messenger.attempts_max = 1;
     drawn->faults.shuffle = max_u64(1, drawn->faults.shuffle);
 }
