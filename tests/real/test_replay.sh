@@ -35,5 +35,7 @@ refused 'holds no recording' replay-events 1 "$here" --db "$db"
 refused 'run 3 was simulated' replay-events 3 "$here/events" --db "$db"
 answers run "$scenario" --backend real --provider shm --limit 120 --db "$db" "${few[@]}" --set pools.prefill.chunk=16
 status 1 replay-events last "$here/events" --db "$db"
-expect '^prefill-[01] .*event [0-9]*, a message .* from node [34], at [0-9]* ns: call [0-9]* was to .* and is now to ' \
-    "$here/out"
+expect '^prefill-[01] .*other calls$' "$here/out"
+expect '^first difference at event [0-9]*, prefill-[01]:' "$here/out"
+expect '^  recorded at [0-9]* ns: batch group=0 decoding=0 prefill_tokens=[0-9]*$' "$here/out"
+expect '^  replayed at [0-9]* ns: batch group=0 decoding=0 prefill_tokens=16$' "$here/out"
