@@ -1,12 +1,13 @@
--- A published deployment: DeepSeek's own decoders of V3/R1, 18 nodes of eight H800, attention data-parallel,
--- experts spread over 144 GPUs with 32 more of them, drafts of one token (deepseek-ai/open-infra-index@56d8685,
--- day 6): 14,800 tokens/s a node and 20 to 22 tokens/s of a user in the mean of a day, 4,989 tokens cached in the
--- mean: about 88 sequences a GPU. The H800 computes as the H100 does and has half its NVLink. How many drafts were
--- accepted is not said for that day; 85 % are assumed, what their report gives (arXiv 2412.19437). Of prefill nothing is
--- asked here: prompts cost a thousandth.
+-- A published deployment: DeepSeek's own decoders of V3/R1, 18 nodes of eight H800, attention data-parallel, experts
+-- spread over 144 GPUs with 32 more of them, drafts of one token (deepseek-ai/open-infra-index@56d8685, day 6):
+-- 14,800 tokens/s a node and 20 to 22 tokens/s of a user in the mean of a day, 4,989 tokens cached in the mean:
+-- about 88 sequences a GPU. The H800 computes as the H100 does and has half its NVLink. How many drafts were
+-- accepted is not said for that day; 85 % are assumed, what their report gives (arXiv 2412.19437). Of prefill
+-- nothing is asked here: prompts cost a thousandth.
 --
--- Where none of the exchange among experts is hidden a user gets 8 % more here than there. Two batches in turn hide some of it
--- there; were all hidden, and for nothing, it would be 95 % more. A day's mean of a changing load is not a full batch.
+-- Where none of the exchange among experts is hidden a user gets 8 % more here than there. Two batches in turn hide
+-- some of it there; were all hidden, and for nothing, it would be 95 % more. A day's mean of a changing load is not
+-- a full batch.
 local h800 = with(require "hardware.h100", { name = "H800 SXM", nvlink = GB_s(200) })
 
 return scenario {

@@ -1,10 +1,11 @@
 -- A published deployment: DeepSeek's own decoders of V3/R1 as their profile shows them, experts over 128 H800, 128
 -- sequences a GPU of 4,096 tokens, nothing drafted: 18,598 tokens/s a node, which SGLang's authors derived from
--- deepseek-ai/profile-data (lm-sys.github.io@2db4e40, 2025-05-05, large-scale-ep). Experts were chosen evenly there; 32
--- redundant ones, as DeepSeek serves with, come close to that. Prompts cost a thousandth.
+-- deepseek-ai/profile-data (lm-sys.github.io@2db4e40, 2025-05-05, large-scale-ep). Experts were chosen evenly there;
+-- 32 redundant ones, as DeepSeek serves with, come close to that. Prompts cost a thousandth.
 --
--- Two batches in turn hide exchange behind computing. Ours is 8 % slower where nothing is hidden and 65 % faster where all of it
--- is, at no cost: each of two batches reads the experts and waits for the floors of its kernels by itself.
+-- Two batches in turn hide exchange behind computing. Ours is 8 % slower where nothing is hidden and 65 % faster
+-- where all of it is, at no cost: each of two batches reads the experts and waits for the floors of its kernels by
+-- itself.
 local h800 = with(require "hardware.h100", { name = "H800 SXM", nvlink = GB_s(200) })
 local ours = { ["percent(0)"] = 17000, ["percent(100)"] = 30800 }
 

@@ -1,6 +1,7 @@
--- A published deployment: SGLang's decoders of Kimi-K2 on twelve nodes of eight H200, experts spread over 96 GPUs, 96
--- redundant, 480 requests a GPU of 2,000 tokens in and 100 out: 288,000 tokens/s (lm-sys.github.io@09af7ee, 2025-07-20,
--- k2-large-scale-ep). Prompts cost a thousandth here. Ours is 25 % faster, as it is for R1 on that engine (published-sglang-r1-decode).
+-- A published deployment: SGLang's decoders of Kimi-K2 on twelve nodes of eight H200, experts spread over 96 GPUs,
+-- 96 redundant, 480 requests a GPU of 2,000 tokens in and 100 out: 288,000 tokens/s (lm-sys.github.io@09af7ee,
+-- 2025-07-20, k2-large-scale-ep). Prompts cost a thousandth here. Ours is 25 % faster, as it is for R1 on that
+-- engine (published-sglang-r1-decode).
 return scenario {
   question = "How many tokens a second do twelve H200 nodes of Kimi-K2 with experts over 96 GPUs decode?",
   model = require "models.kimi-k2",

@@ -1,7 +1,7 @@
 -- A published deployment: SGLang's prefill of Kimi-K2 on four nodes of eight H200, experts spread over 32 GPUs, 96
--- redundant (lm-sys.github.io@09af7ee, 2025-07-20, k2-large-scale-ep): 224,000 tokens/s at prompts of 2,000, measured
--- with decoders at work. Ours is 5 % slower with none of the exchange hidden and 95 % faster with all of it,
--- at no cost.
+-- redundant (lm-sys.github.io@09af7ee, 2025-07-20, k2-large-scale-ep): 224,000 tokens/s at prompts of 2,000,
+-- measured with decoders at work. Ours is 5 % slower with none of the exchange hidden and 95 % faster with all of
+-- it, at no cost.
 return scenario {
   question = "How many prompt tokens a second do four H200 nodes of Kimi-K2 with experts over 32 GPUs compute?",
   model = require "models.kimi-k2",

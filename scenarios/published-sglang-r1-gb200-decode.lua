@@ -1,8 +1,8 @@
--- A published deployment: SGLang's decoders of DeepSeek-R1 on twelve trays of four GB200, experts in nvfp4 spread over
--- 48 GPUs, attention in fp8, 1,408 requests a GPU of 2,000 tokens in: 13,386 tokens/s a GPU
+-- A published deployment: SGLang's decoders of DeepSeek-R1 on twelve trays of four GB200, experts in nvfp4 spread
+-- over 48 GPUs, attention in fp8, 1,408 requests a GPU of 2,000 tokens in: 13,386 tokens/s a GPU
 -- (lm-sys.github.io@0f32018, 2025-09-25, gb200-part-2). Answers of 100 tokens are assumed, as in that series before;
--- prompts cost a thousandth. Ours is 25 % slower: half of a step is latent attention of 1,408 sequences, which no table
--- of this GPU reaches, and a quarter is experts, timed by another engine's kernels.
+-- prompts cost a thousandth. Ours is 25 % slower: half of a step is latent attention of 1,408 sequences, which no
+-- table of this GPU reaches, and a quarter is experts, timed by another engine's kernels.
 return scenario {
   question = "How many tokens a second does a GB200 decode where experts are spread over 48 of a rack?",
   model = with(require "models.deepseek-r1", { expert_weights = "fp4", kv = "fp8" }),

@@ -3,9 +3,9 @@
 -- 2025-05-05, large-scale-ep): 57,674, 54,543 and 50,302 tokens/s a node at prompts of 1,024, 2,048 and 4,096;
 -- 59,337 at 4,096 where every expert got as much.
 --
--- Ours is 10 to 15 % slower where none of the exchange among experts is hidden and 55 % faster where all of it is: two
--- batches in turn hide part of it, at a price, for each of them computes less at a time. How unevenly experts were
--- chosen there is not known.
+-- Ours is 10 to 15 % slower where none of the exchange among experts is hidden and 55 % faster where all of it is:
+-- two batches in turn hide part of it, at a price, for each of them computes less at a time. How unevenly experts
+-- were chosen there is not known.
 local reported = { ["1024"] = 57674, ["2048"] = 54543, ["4096"] = 50302 }
 local ours = {
   ["percent(0)"] = { ["1024"] = 48900, ["2048"] = 47800, ["4096"] = 45300 },

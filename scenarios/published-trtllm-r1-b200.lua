@@ -1,8 +1,8 @@
--- A published deployment: TensorRT-LLM serving DeepSeek-R1 in fp4 on one node of eight B200, attention data-parallel,
--- experts spread over all eight (Best_perf_practice_on_DeepSeek-R1_in_TensorRT-LLM.md@01c4ece). 7,168 clients, 1,024 tokens
--- in, 2,048 out, max_batch 896 a GPU, an fp8 cache: 43,146 tokens/s. With 3,072 clients, max_batch 384, 1,536 tokens a
--- step and a bf16 cache: 36,384 tokens/s. Tokens a step are not said for the first: 2,048 are assumed. Nothing here is
--- fitted to that: ours is 8 and 13 % faster.
+-- A published deployment: TensorRT-LLM serving DeepSeek-R1 in fp4 on one node of eight B200, attention
+-- data-parallel, experts spread over all eight (Best_perf_practice_on_DeepSeek-R1_in_TensorRT-LLM.md@01c4ece). 7,168
+-- clients, 1,024 tokens in, 2,048 out, max_batch 896 a GPU, an fp8 cache: 43,146 tokens/s. With 3,072 clients,
+-- max_batch 384, 1,536 tokens a step and a bf16 cache: 36,384 tokens/s. Tokens a step are not said for the first:
+-- 2,048 are assumed. Nothing here is fitted to that: ours is 8 and 13 % faster.
 return scenario {
   question = "How many tokens a second does one B200 node of DeepSeek-R1 in fp4 produce when it is full?",
   model = with(require "models.deepseek-r1", { weights = "bf16", expert_weights = "fp4", kv = "fp8" }),

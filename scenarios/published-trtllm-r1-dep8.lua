@@ -1,7 +1,7 @@
 -- A published deployment: TensorRT-LLM serving DeepSeek-R1 on one node of eight H200, attention data-parallel,
--- experts spread over all eight (Best_perf_practice_on_DeepSeek-R1_in_TensorRT-LLM.md@01c4ece). 1,024 clients,
--- 1,024 tokens in, 2,048 out, max_batch 128 a GPU, 1,151 tokens a step: 11,489 tokens/s, 11.35 tokens/s of a user.
--- Nothing here is fitted to that.
+-- experts spread over all eight (Best_perf_practice_on_DeepSeek-R1_in_TensorRT-LLM.md@01c4ece). 1,024 clients, 1,024
+-- tokens in, 2,048 out, max_batch 128 a GPU, 1,151 tokens a step: 11,489 tokens/s, 11.35 tokens/s of a user. Nothing
+-- here is fitted to that.
 return scenario {
   question = "How many tokens a second does one H200 node of DeepSeek-R1 produce when it is full?",
   model = require "models.deepseek-r1",

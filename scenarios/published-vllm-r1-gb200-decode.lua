@@ -1,8 +1,8 @@
--- A published deployment: vLLM's decoder of DeepSeek-R1 on eight GB200, attention data-parallel, experts in nvfp4 spread
--- over all eight, 2,048 tokens in and 2,048 out: 10,100 tokens/s a GPU (vllm-project.github.io@c3a01c4, 2026-02-03,
--- dsr1-gb200-part1). How many requests there were is not said: as many as memory holds, an fp8 cache, whole answers
--- reserved: ours is 12 % slower. Prompts cost a thousandth, for they were computed elsewhere. Its prefillers of two GPUs
--- each are not here: by our count their weights do not fit.
+-- A published deployment: vLLM's decoder of DeepSeek-R1 on eight GB200, attention data-parallel, experts in nvfp4
+-- spread over all eight, 2,048 tokens in and 2,048 out: 10,100 tokens/s a GPU (vllm-project.github.io@c3a01c4,
+-- 2026-02-03, dsr1-gb200-part1). How many requests there were is not said: as many as memory holds, an fp8 cache,
+-- whole answers reserved: ours is 12 % slower. Prompts cost a thousandth, for they were computed elsewhere. Its
+-- prefillers of two GPUs each are not here: by our count their weights do not fit.
 return scenario {
   question = "How many tokens a second does vLLM decode on eight GB200 that hold all of DeepSeek-R1?",
   model = with(require "models.deepseek-r1", { expert_weights = "fp4", kv = "fp8" }),
