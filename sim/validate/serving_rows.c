@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TABLE_ROWS, TABLE_MODELS, TABLE_DEPLOYMENTS, TABLES };
+enum { TABLE_ROWS, TABLE_MODELS, TABLE_DEPLOYMENTS, TABLE_RECIPES, TABLES };
 
 static const char *const table_files[TABLES] = {"validation/serving.csv.xz", "validation/models.csv",
-                                                "validation/deployments.csv"};
+                                                "validation/deployments.csv", "validation/recipes.csv"};
 
 /* ---- Shardings -------------------------------------------------------------------------------------------------- */
 
@@ -215,6 +215,31 @@ static void set_settings(const struct csv_table *table, const char *module, stru
     row->memory_permille = 900;
 }
 
+/* What a disaggregated server was started with for so many clients. */
+static void set_recipe(const struct csv_table *table, struct serving_row *row)
+{
+    static const char *const columns[] = {"prompt",         "output",       "prefill_workers",
+                                          "decode_workers", "decode_ranks", "concurrency"};
+    const struct parallelism *decode = &row->decode.parallelism;
+    const uint32_t wanted[] = {row->prompt,         row->output,
+                               row->prefill.workers, row->decode.workers,
+                               (uint32_t)decode->tensor * decode->data, row->concurrency};
+    for (uint32_t i = 0; i < table->row_count; i++) {
+        const char *version = csv_text(table, i, csv_column(table, "version"));
+        bool matches = row->engine == ENGINE_TRTLLM && strncmp(row->version, version, strlen(version)) == 0 &&
+                       strcmp(row->system, csv_text(table, i, csv_column(table, "system"))) == 0 &&
+                       strcmp(row->precision, csv_text(table, i, csv_column(table, "precision"))) == 0;
+        for (size_t c = 0; c < sizeof columns / sizeof *columns && matches; c++)
+            matches = csv_integer(table, i, csv_column(table, columns[c]), 0) == wanted[c];
+        if (!matches)
+            continue;
+        row->decode_batch_max = (uint32_t)csv_integer(table, i, csv_column(table, "batch"), 0);
+        row->slots = (uint32_t)csv_integer(table, i, csv_column(table, "slots"), 0);
+        row->speculative = csv_integer(table, i, csv_column(table, "draft"), 0) != 0;
+        return;
+    }
+}
+
 /* The scenario of these choices, made once. */
 static bool find_base(struct serving *serving, const struct csv_table *models, uint32_t model, const char *machine,
                       struct serving_row *row, struct user_error *error)
@@ -272,6 +297,8 @@ static bool resolve(struct serving *serving, struct serving_row *row, struct use
     }
     row->draft = csv_integer(models, model, csv_column(models, "draft"), 0) != 0;
     set_settings(&serving->tables[TABLE_DEPLOYMENTS], csv_text(models, model, csv_column(models, "module")), row);
+    if (row->disaggregated)
+        set_recipe(&serving->tables[TABLE_RECIPES], row);
     return find_base(serving, models, model, machine, row, error);
 }
 
