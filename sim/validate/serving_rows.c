@@ -82,7 +82,8 @@ static bool is_r1(const char *model)
 }
 
 /* Labels of SGLang 0.5.5 name one expert rank whatever there was. Its recipes (NVIDIA/srt-slurm, recipes/gb200-fp4 and
- * gb200-fp8) spread experts over all ranks of data parallelism; instances beside decoders of four are tensor parallel. */
+ * gb200-fp8) spread experts over all ranks of data parallelism; instances beside decoders of four are tensor parallel.
+ */
 static void spread_experts(struct serving_row *row)
 {
     struct parallelism *const sides[2] = {&row->prefill.parallelism, &row->decode.parallelism};
@@ -221,9 +222,12 @@ static void set_recipe(const struct csv_table *table, struct serving_row *row)
     static const char *const columns[] = {"prompt",         "output",       "prefill_workers",
                                           "decode_workers", "decode_ranks", "concurrency"};
     const struct parallelism *decode = &row->decode.parallelism;
-    const uint32_t wanted[] = {row->prompt,         row->output,
-                               row->prefill.workers, row->decode.workers,
-                               (uint32_t)decode->tensor * decode->data, row->concurrency};
+    const uint32_t wanted[] = {row->prompt,
+                               row->output,
+                               row->prefill.workers,
+                               row->decode.workers,
+                               (uint32_t)decode->tensor * decode->data,
+                               row->concurrency};
     for (uint32_t i = 0; i < table->row_count; i++) {
         const char *version = csv_text(table, i, csv_column(table, "version"));
         bool matches = row->engine == ENGINE_TRTLLM && strncmp(row->version, version, strlen(version)) == 0 &&
