@@ -108,6 +108,7 @@ static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
     TEXT("gpu", struct hardware, gpu), /* scenario_read_steps.c says when it may be absent */
     COUNT_REQUIRED("gpus", struct hardware, gpus_per_node, 1, 1024, NULL),
+    COUNT("nvlink_gpus", struct hardware, nvlink_gpus, 0, 0, 4096, NULL),
     QUANTITY_REQUIRED("memory", struct hardware, memory_bytes, QUANTITY_BYTES, INT64_C(1) << 20, ANY - 1),
     QUANTITY_REQUIRED("memory_bandwidth", struct hardware, memory_bytes_per_s, QUANTITY_BYTE_RATE, 1000000, ANY - 1),
     QUANTITY_REQUIRED("bf16", struct hardware, bf16_flops, QUANTITY_FLOPS, INT64_C(1000000000), ANY - 1),
