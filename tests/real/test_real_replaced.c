@@ -28,7 +28,12 @@
 
 /* A prefiller and a decoder alone, and arrivals for so long that who comes in their place finds some left to serve. */
 #define ALONE "--set=pools.prefill.count=1", "--set=pools.decode.count=1", "--limit=120", "--heartbeats=25"
-#define LONG "--set=load=evenly{rate=per_second(15),requests=150,prompt=uniform(1,120),output=uniform(1,30)}"
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ || defined __clang__
+#define RATE "4" /* processes take seconds to start */
+#else
+#define RATE "15"
+#endif
+#define LONG "--set=load=evenly{rate=per_second(" RATE "),requests=150,prompt=uniform(1,120),output=uniform(1,30)}"
 #define LONG_REQUESTS 150
 
 static void await_log(const struct real_run *run, const char *text)
