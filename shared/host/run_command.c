@@ -167,7 +167,7 @@ const struct option run_options[] = {
     {"provider", "NAME", "real: of libfabric: shm, tcp, net, verbs, efa (default auto: the best that works)",
      OPTION_TEXT},
     {"device", "host|cuda", "real: what computes the steps (host)", OPTION_CHOICE},
-    {"bind", "ADDRESS", "real: own IPv4 address, or its network (10.0.0.0/24); of several NICs, with commas",
+    {"bind", "ADDRESS,...", "real: own IPv4 address, or its network (10.0.0.0/24), a NIC; default 127.0.0.1",
      OPTION_TEXT},
     {"nics", "N", "real: endpoints an instance writes over (one a rank)", OPTION_INTEGER},
     {"window", "N", "real: writes in flight an endpoint (64)", OPTION_INTEGER},
