@@ -86,7 +86,7 @@ bool plan_serves(const struct plan *plan, uint64_t rate_micro_per_s);
 /* doubt.c: what the error of the device model leaves open, once the best one is picked. False when interrupted or
  * failed. */
 bool plan_doubt(struct plan *plan);
-/* Adds it to `why`. */
+/* measure.c: adds it to `why`. */
 void plan_explain_doubt(const struct plan *plan, char *why, size_t size);
 
 #endif

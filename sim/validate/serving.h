@@ -11,6 +11,7 @@
 #include "sim/validate/validate.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Why a row is left out; the first that applies. None looks at a prediction. */
@@ -99,6 +100,13 @@ struct serving {
 /* serving_rows.c: reads the rows, their settings and scenarios. */
 bool serving_load(struct serving *serving, struct user_error *error);
 void serving_free(struct serving *serving);
+
+/* What the names of measured rows stand for: a format; "h200_sxm" -> "h200", where there is such a machine; the row of
+ * validation/models.csv of a model's name and precision. */
+enum number_format serving_format(const char *name);
+bool serving_machine(const char *system, char *machine, size_t size);
+struct csv_table;
+bool serving_model(const struct csv_table *models, const char *name, const char *precision, uint32_t *index);
 
 /* serving_rules.c: decides which rows are left out, and which are quoted. */
 void serving_choose(struct serving *serving);

@@ -142,7 +142,7 @@ static void read_row(const struct csv_table *table, uint32_t i, struct serving_r
 
 /* ---- Scenarios -------------------------------------------------------------------------------------------------- */
 
-static enum number_format format_of(const char *name)
+enum number_format serving_format(const char *name)
 {
     static const struct {
         const char *name;
@@ -158,8 +158,7 @@ static enum number_format format_of(const char *name)
     check_failed("a known format in validation/models.csv", __FILE__, __LINE__);
 }
 
-/* "h200_sxm" -> "h200", where there is such a machine. */
-static bool machine_of(const char *system, char *machine, size_t size)
+bool serving_machine(const char *system, char *machine, size_t size)
 {
     char path[1200];
     snprintf(machine, size, "%.*s", (int)strcspn(system, "_"), system);
@@ -170,13 +169,13 @@ static bool machine_of(const char *system, char *machine, size_t size)
     return file != NULL;
 }
 
-static bool find_model(const struct csv_table *models, const struct serving_row *row, uint32_t *index)
+bool serving_model(const struct csv_table *models, const char *name, const char *precision, uint32_t *index)
 {
-    uint32_t name = csv_column(models, "name");
-    uint32_t precision = csv_column(models, "precision");
+    uint32_t names = csv_column(models, "name");
+    uint32_t precisions = csv_column(models, "precision");
     for (*index = 0; *index < models->row_count; ++*index)
-        if (strcmp(csv_text(models, *index, name), row->model) == 0 &&
-            strcmp(csv_text(models, *index, precision), row->precision) == 0)
+        if (strcmp(csv_text(models, *index, names), name) == 0 &&
+            strcmp(csv_text(models, *index, precisions), precision) == 0)
             return true;
     return false;
 }
@@ -199,7 +198,7 @@ static void set_settings(const struct csv_table *table, const char *module, stru
             continue;
         int64_t budget = csv_integer(table, i, csv_column(table, "budget"), 0);
         int64_t batch = csv_integer(table, i, csv_column(table, "batch"), 0);
-        row->kv = format_of(csv_text(table, i, csv_column(table, "kv")));
+        row->kv = serving_format(csv_text(table, i, csv_column(table, "kv")));
         row->batch_max = (uint32_t)(batch > 0 ? batch : max_i64(1, row->concurrency));
         row->budget = (uint32_t)(budget > 0   ? budget
                                  : budget < 0 ? -budget * row->prompt
@@ -275,8 +274,8 @@ static bool find_base(struct serving *serving, const struct csv_table *models, u
     if (scenario == NULL)
         return false;
     snprintf(scenario->name, sizeof scenario->name, "%s", name);
-    scenario->model.weight_format = format_of(csv_text(models, model, csv_column(models, "weights")));
-    scenario->model.expert_weight_format = format_of(csv_text(models, model, csv_column(models, "experts")));
+    scenario->model.weight_format = serving_format(csv_text(models, model, csv_column(models, "weights")));
+    scenario->model.expert_weight_format = serving_format(csv_text(models, model, csv_column(models, "experts")));
     scenario->model.tail_bytes = scenario->model.tail_writes = 0;
     serving->bases = realloc(serving->bases, (serving->base_count + 1) * sizeof *serving->bases);
     CHECK(serving->bases != NULL);
@@ -289,11 +288,11 @@ static bool resolve(struct serving *serving, struct serving_row *row, struct use
     const struct csv_table *models = &serving->tables[TABLE_MODELS];
     uint32_t model;
     char machine[32];
-    if (!find_model(models, row, &model)) {
+    if (!serving_model(models, row->model, row->precision, &model)) {
         row->rule = SERVING_MODEL;
         return true;
     }
-    if (!machine_of(row->system, machine, sizeof machine)) {
+    if (!serving_machine(row->system, machine, sizeof machine)) {
         row->rule = SERVING_SYSTEM;
         return true;
     }

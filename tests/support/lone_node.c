@@ -339,6 +339,33 @@ struct message lone_request_of(uint32_t id, uint32_t prompt_tokens, uint32_t out
     };
 }
 
+struct message lone_prefill_of(const struct small_cluster *cluster, uint32_t request, uint32_t epoch, uint32_t tokens,
+                               uint32_t first)
+{
+    const struct kv_geometry *geometry = &cluster->config[DECODER].geometry;
+    return (struct message){
+        .kind = MESSAGE_PREFILL,
+        .request = request,
+        .epoch = epoch,
+        .prompt_tokens = tokens,
+        .first_token = first,
+        .immediate = 0x00100000 + epoch,
+        .tail_slot = 3,
+        .deadline_ns = TIME_NEVER,
+        .page_count = kv_pages(geometry, tokens) - first / geometry->page_tokens,
+        .geometry_hash = kv_geometry_hash(geometry),
+    };
+}
+
+void lone_prefill(struct lone_node *lone, const struct message *message, const uint64_t *blocks)
+{
+    uint32_t pages[1024];
+    assert_true(message->page_count <= sizeof pages / sizeof *pages);
+    for (uint32_t i = 0; i < message->page_count; i++)
+        pages[i] = 100 + i;
+    lone_message(lone, DECODER, message, blocks, pages);
+}
+
 void lone_run_dry(struct lone_node *lone)
 {
     while (lone->launched)

@@ -110,4 +110,11 @@ void small_cluster_link(struct small_cluster *cluster);
 /* One rank, 2 layers, `heads` heads. */
 struct kv_geometry small_geometry(uint16_t tensor, uint16_t heads, uint16_t page_tokens);
 
+/* What the decoder sends for `tokens` tokens of which it has the first `first`: all of them in one immediate,
+ * 0x00100000 and the epoch, in tail slot 3, without a deadline. */
+struct message lone_prefill_of(const struct small_cluster *cluster, uint32_t request, uint32_t epoch, uint32_t tokens,
+                               uint32_t first);
+/* ... reaches the prefiller `lone`, the decoder's pages being 100, 101, ... `blocks` names the prompt's, or NULL. */
+void lone_prefill(struct lone_node *lone, const struct message *message, const uint64_t *blocks);
+
 #endif

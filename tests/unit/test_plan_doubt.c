@@ -99,6 +99,8 @@ static void the_shipped_errors_are_of_use(void **state)
 
 /* ---- Scaled devices ---------------------------------------------------------------------------------------------- */
 
+#define DECODE_HOST_NS (12 * NS_PER_MS)
+
 static struct scenario *make_scenario(uint32_t requests)
 {
     struct scenario *scenario = malloc(sizeof *scenario);
@@ -213,23 +215,35 @@ static void a_clear_winner_is_recommended(void **state)
     free(scenario);
 }
 
-/* What binds the best one is near to what binds another, so that the time of a prefill step decides between them.
- * Prefill steps that truly take a little less than the time named, and a little more, have the winners that it names.
- */
-static void expect_decisive_prefill(uint32_t prompt, uint32_t output)
+/* Makes the steps of a kind truly take so much of what they took. A decode step is mostly its host time here, so that
+ * more of that is more of all of it, whatever the batch. */
+static void make_true(struct scenario *scenario, const struct plan_measure *measure, uint64_t permille)
+{
+    if (measure->step == STEP_PREFILL)
+        scenario->pools[0].engine.prefill_permille = (uint32_t)permille;
+    else
+        scenario->pools[1].engine.host_ns =
+            DECODE_HOST_NS + (measure->model_ns * (int64_t)permille - measure->model_ns * 1000) / 1000;
+}
+
+/* What binds the best one is near to what binds another, so that the time of a step decides between them. Steps that
+ * truly take a little less than the time named, and a little more, have the winners that it names. */
+static void expect_decisive(enum step_kind kind, uint32_t prompt, uint32_t output)
 {
     struct scenario *scenario = make_scenario(1200);
-    struct model_errors *errors = errors_of_percent(35);
+    struct model_errors *errors = errors_of_percent(kind == STEP_PREFILL ? 35 : 25);
     struct plan_result result;
     scenario->load.prompt = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = prompt, .high = 2 * prompt};
     scenario->load.output = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = output, .high = 2 * output};
+    if (kind == STEP_DECODE)
+        scenario->pools[1].engine.host_ns = DECODE_HOST_NS;
     search(scenario, errors, &result);
     assert_true(result.doubt.known);
     assert_false(result.doubt.certain);
     assert_true(result.doubt.tie_count > 0);
     const struct plan_measure *measure = NULL;
     for (uint32_t m = 0; m < result.doubt.measure_count; m++)
-        if (result.doubt.measures[m].step == STEP_PREFILL)
+        if (result.doubt.measures[m].step == kind)
             measure = &result.doubt.measures[m];
     assert_non_null(measure);
     assert_string_not_equal(measure->below, measure->above);
@@ -239,8 +253,7 @@ static void expect_decisive_prefill(uint32_t prompt, uint32_t output)
     uint64_t permille = mul_div_floor_u64((uint64_t)measure->decides_ns, 1000, (uint64_t)measure->model_ns);
     for (uint32_t slower = 0; slower < 2; slower++) {
         struct plan_result moved;
-        for (uint32_t p = 0; p < 2; p++)
-            scenario->pools[p].engine.prefill_permille = (uint32_t)(permille * (slower ? 106 : 94) / 100);
+        make_true(scenario, measure, permille * (slower ? 106 : 94) / 100);
         search(scenario, NULL, &moved);
         assert_string_equal(best_label(&moved), slower ? measure->above : measure->below);
         plan_result_free(&moved);
@@ -253,9 +266,12 @@ static void expect_decisive_prefill(uint32_t prompt, uint32_t output)
 static void a_tie_says_which_measurement_decides(void **state)
 {
     (void)state;
-    expect_decisive_prefill(1500, 200); /* the best one loses where prefill is faster */
-    expect_decisive_prefill(1000, 200); /* ... slower */
-    expect_decisive_prefill(2000, 400);
+    expect_decisive(STEP_PREFILL, 1500, 200); /* the best one loses where prefill is faster */
+    expect_decisive(STEP_PREFILL, 1000, 200); /* ... slower */
+    expect_decisive(STEP_PREFILL, 2000, 400);
+    expect_decisive(STEP_DECODE, 1200, 120);
+    expect_decisive(STEP_DECODE, 1200, 240);
+    expect_decisive(STEP_DECODE, 400, 60);
 }
 
 int main(void)

@@ -36,46 +36,20 @@ static void begin(void)
     lone_make(&prefiller, &cluster.config[PREFILLER]);
 }
 
-/* What the decoder sends for `tokens` tokens of which it has the first `first`; its pages are 100, 101, ... */
-static struct message prefill_of(uint32_t request, uint32_t epoch, uint32_t tokens, uint32_t first)
-{
-    const struct kv_geometry *geometry = &cluster.config[DECODER].geometry;
-    return (struct message){
-        .kind = MESSAGE_PREFILL,
-        .request = request,
-        .epoch = epoch,
-        .prompt_tokens = tokens,
-        .first_token = first,
-        .immediate = 0x00100000 + epoch,
-        .tail_slot = 3,
-        .deadline_ns = TIME_NEVER,
-        .page_count = kv_pages(geometry, tokens) - first / geometry->page_tokens,
-        .geometry_hash = kv_geometry_hash(geometry),
-    };
-}
-
-static void deliver(const struct message *message, const uint64_t *blocks)
-{
-    uint32_t pages[1024];
-    for (uint32_t i = 0; i < message->page_count; i++)
-        pages[i] = 100 + i;
-    lone_message(&prefiller, DECODER, message, blocks, pages);
-}
-
 static void prefill(uint32_t request, uint32_t epoch, uint32_t tokens)
 {
-    struct message message = prefill_of(request, epoch, tokens, 0);
-    deliver(&message, NULL);
+    struct message message = lone_prefill_of(&cluster, request, epoch, tokens, 0);
+    lone_prefill(&prefiller, &message, NULL);
 }
 
 /* Likewise, the prompt being made of blocks of 32 tokens. */
 static void prefill_blocks(uint32_t request, uint32_t epoch, uint32_t tokens, uint32_t first, const uint64_t *blocks,
                            uint32_t count)
 {
-    struct message message = prefill_of(request, epoch, tokens, first);
+    struct message message = lone_prefill_of(&cluster, request, epoch, tokens, first);
     message.block_tokens = 32;
     message.block_count = count;
-    deliver(&message, blocks);
+    lone_prefill(&prefiller, &message, blocks);
 }
 
 static struct node_stats stats(void)
@@ -98,9 +72,9 @@ static void order_of(enum queue_policy policy, uint32_t order[3])
         int64_t deadline_ns;
     } three[] = {{50, 900}, {30, 700}, {40, 300}};
     for (uint32_t i = 0; i < 3; i++) {
-        struct message message = prefill_of(2 + i, 2 + i, three[i].tokens, 0);
+        struct message message = lone_prefill_of(&cluster, 2 + i, 2 + i, three[i].tokens, 0);
         message.deadline_ns = three[i].deadline_ns;
-        deliver(&message, NULL);
+        lone_prefill(&prefiller, &message, NULL);
     }
     lone_forget(&prefiller);
     lone_run_dry(&prefiller);
@@ -338,11 +312,11 @@ static void test_a_partly_filled_block_is_never_shared(void **state)
      * prompt. */
     cluster.config[PREFILLER].scheduler.prefix_cache = 1;
     begin();
-    struct message message = prefill_of(1, 1, 69, 0);
+    struct message message = lone_prefill_of(&cluster, 1, 1, 69, 0);
     message.produced = 30;
     message.block_tokens = 32;
     message.block_count = 2;
-    deliver(&message, blocks);
+    lone_prefill(&prefiller, &message, blocks);
     lone_run_dry(&prefiller);
     lone_write_done(&prefiller, 0, WRITE_OK);
     lone_write_done(&prefiller, 1, WRITE_OK);

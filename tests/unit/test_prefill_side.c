@@ -36,46 +36,20 @@ static void begin(void)
     lone_make(&prefiller, &cluster.config[PREFILLER]);
 }
 
-/* What the decoder sends for `tokens` tokens of which it has the first `first`; its pages are 100, 101, ... */
-static struct message prefill_of(uint32_t request, uint32_t epoch, uint32_t tokens, uint32_t first)
-{
-    const struct kv_geometry *geometry = &cluster.config[DECODER].geometry;
-    return (struct message){
-        .kind = MESSAGE_PREFILL,
-        .request = request,
-        .epoch = epoch,
-        .prompt_tokens = tokens,
-        .first_token = first,
-        .immediate = 0x00100000 + epoch,
-        .tail_slot = 3,
-        .deadline_ns = TIME_NEVER,
-        .page_count = kv_pages(geometry, tokens) - first / geometry->page_tokens,
-        .geometry_hash = kv_geometry_hash(geometry),
-    };
-}
-
-static void deliver(const struct message *message, const uint64_t *blocks)
-{
-    uint32_t pages[1024];
-    for (uint32_t i = 0; i < message->page_count; i++)
-        pages[i] = 100 + i;
-    lone_message(&prefiller, DECODER, message, blocks, pages);
-}
-
 static void prefill(uint32_t request, uint32_t epoch, uint32_t tokens)
 {
-    struct message message = prefill_of(request, epoch, tokens, 0);
-    deliver(&message, NULL);
+    struct message message = lone_prefill_of(&cluster, request, epoch, tokens, 0);
+    lone_prefill(&prefiller, &message, NULL);
 }
 
 /* Likewise, the prompt being made of blocks of 32 tokens. */
 static void prefill_blocks(uint32_t request, uint32_t epoch, uint32_t tokens, uint32_t first, const uint64_t *blocks,
                            uint32_t count)
 {
-    struct message message = prefill_of(request, epoch, tokens, first);
+    struct message message = lone_prefill_of(&cluster, request, epoch, tokens, first);
     message.block_tokens = 32;
     message.block_count = count;
-    deliver(&message, blocks);
+    lone_prefill(&prefiller, &message, blocks);
 }
 
 static void cancel(uint32_t request, uint32_t epoch)
@@ -301,32 +275,32 @@ static void test_21_29_what_cannot_be_served_is_refused(void **state)
     (void)state;
     cluster.config[PREFILLER].pages_per_group = 8;
     begin();
-    struct message message = prefill_of(7, 1, 99, 0);
+    struct message message = lone_prefill_of(&cluster, 7, 1, 99, 0);
     message.geometry_hash++;
-    deliver(&message, NULL);
+    lone_prefill(&prefiller, &message, NULL);
     assert_calls(&prefiller, "send n2 nack r7 e1 reason 1\n");
-    message = prefill_of(7, 2, 99, 0);
+    message = lone_prefill_of(&cluster, 7, 2, 99, 0);
     message.group = 1; /* the decoder has one group */
-    deliver(&message, NULL);
+    lone_prefill(&prefiller, &message, NULL);
     assert_calls(&prefiller, "send n2 nack r7 e2 reason 1\n");
-    message = prefill_of(7, 3, 129, 0); /* nine pages */
-    deliver(&message, NULL);
-    message = prefill_of(7, 4, 0, 0);
-    deliver(&message, NULL);
+    message = lone_prefill_of(&cluster, 7, 3, 129, 0); /* nine pages */
+    lone_prefill(&prefiller, &message, NULL);
+    message = lone_prefill_of(&cluster, 7, 4, 0, 0);
+    lone_prefill(&prefiller, &message, NULL);
     assert_calls(&prefiller, "send n2 nack r7 e3 reason 2\n"
                              "send n2 nack r7 e4 reason 2\n");
-    message = prefill_of(7, 5, 99, 0);
+    message = lone_prefill_of(&cluster, 7, 5, 99, 0);
     message.page_count--;
-    deliver(&message, NULL);
-    message = prefill_of(7, 6, 99, 16);
+    lone_prefill(&prefiller, &message, NULL);
+    message = lone_prefill_of(&cluster, 7, 6, 99, 16);
     message.first_token = 17; /* inside a page */
-    deliver(&message, NULL);
-    message = prefill_of(7, 7, 99, 96);
+    lone_prefill(&prefiller, &message, NULL);
+    message = lone_prefill_of(&cluster, 7, 7, 99, 96);
     message.first_token = 112; /* behind the end */
-    deliver(&message, NULL);
-    message = prefill_of(7, 8, 99, 0);
+    lone_prefill(&prefiller, &message, NULL);
+    message = lone_prefill_of(&cluster, 7, 8, 99, 0);
     message.produced = 100; /* more output than tokens */
-    deliver(&message, NULL);
+    lone_prefill(&prefiller, &message, NULL);
     assert_calls(&prefiller, "send n2 nack r7 e5 reason 4\n"
                              "send n2 nack r7 e6 reason 4\n"
                              "send n2 nack r7 e7 reason 4\n"
@@ -397,7 +371,7 @@ static void test_messages_that_make_no_sense_change_nothing(void **state)
     for (uint16_t kind = MESSAGE_REQUEST; kind <= MESSAGE_HELLO; kind++)
         if (kind != MESSAGE_CANCEL && kind != MESSAGE_PREFILL)
             lone_about(&prefiller, DECODER, kind, 7, 0, 0);
-    struct message message = prefill_of(7, 1, 16, 0);
+    struct message message = lone_prefill_of(&cluster, 7, 1, 16, 0);
     uint32_t page = 0;
     lone_message(&prefiller, FRONT, &message, NULL, &page);
     lone_message(&prefiller, 77, &message, NULL, &page);
@@ -560,9 +534,10 @@ static void test_30_a_replacement_numbers_its_epochs_afresh(void **state)
     prefill(7, 6, 64); /* late ones from the predecessor */
     cancel(7, 5);
     assert_calls(&prefiller, "");
-    struct message message = prefill_of(8, 5, 32, 0); /* the same number as its predecessor's that is still here */
+    struct message message =
+        lone_prefill_of(&cluster, 8, 5, 32, 0); /* the same number as its predecessor's that is still here */
     message.incarnation = 1;
-    deliver(&message, NULL);
+    lone_prefill(&prefiller, &message, NULL);
     lone_peer_lost(&prefiller, DECODER, PEER_SUSPECTED, 0);
     lone_peer_lost(&prefiller, DECODER, PEER_FENCED, 0); /* of the predecessor */
     assert_calls(&prefiller, "send n2 accepted r8 e5\n");
@@ -586,14 +561,14 @@ static void test_30_the_hello_of_one_that_is_lost_already_joins_nothing(void **s
     begin();
     lone_peer_lost(&prefiller, DECODER, PEER_SUSPECTED, 2);
     lone_hello(&prefiller, DECODER, 2);
-    struct message message = prefill_of(8, 1, 32, 0);
+    struct message message = lone_prefill_of(&cluster, 8, 1, 32, 0);
     message.incarnation = 2;
     lone_forget(&prefiller);
-    deliver(&message, NULL);
+    lone_prefill(&prefiller, &message, NULL);
     assert_calls(&prefiller, "");
     lone_hello(&prefiller, DECODER, 3);
     message.incarnation = 3;
-    deliver(&message, NULL);
+    lone_prefill(&prefiller, &message, NULL);
     assert_calls(&prefiller, "send n2 accepted r8 e1\n"
                              "launch 1 x1 g0 prefill 1/32+0 chunk r8 0+32\n"
                              "write t0 n2 r8 e1 0x00100001 units 0+2 gate 1 0-1>100-101\n");
@@ -610,9 +585,9 @@ static void test_30_a_replacement_says_hello(void **state)
     prefill(7, 1, 64);
     cancel(7, 1);
     assert_calls(&prefiller, "");
-    struct message message = prefill_of(8, 2, 64, 0);
+    struct message message = lone_prefill_of(&cluster, 8, 2, 64, 0);
     message.peer_incarnation = 3;
-    deliver(&message, NULL);
+    lone_prefill(&prefiller, &message, NULL);
     assert_int_equal(stats().requests_live, 1);
 }
 
