@@ -149,8 +149,8 @@ int main(void)
         cmocka_unit_test(test_caches_that_are_large_enough),
         cmocka_unit_test(test_labels_without_experts),
         cmocka_unit_test(test_fewer_places_than_clients),
-        cmocka_unit_test(test_pauses),
         cmocka_unit_test(test_drafting_by_day),
+        cmocka_unit_test(test_pauses), /* the last: it leaves out all other rows */
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
