@@ -307,7 +307,7 @@ static void add_experts(const struct pass *pass, uint32_t count)
     if (p.data > 1)
         add(pass, "expert gather and scatter",
             (struct device_operator){.kind = ranks <= model->device.nvlink_gpus ? OPERATOR_GATHER_SCATTER
-                                                                                  : OPERATOR_ALL_REDUCE,
+                                                                                : OPERATOR_ALL_REDUCE,
                                      .driver = all,
                                      .count = count,
                                      .n = ranks,

@@ -77,7 +77,10 @@ struct serving_row {
     uint32_t slots;            /* of the decoders' expert load balancer; 0: none */
 };
 
-/* Rows of one model and precision on one system and engine version: what constants are chosen for. */
+/* Rows of one model and precision on one system and engine version, and of one kind of sharding: what constants are
+ * chosen for. Each row left out and predicted from the others of its deployment, of those that are not quoted, told
+ * that the kind of sharding belongs to it: the median error of the TTFT fell from 10.7 to 8.7 %, the p90 from 42 to 32
+ * %. */
 struct serving_deployment {
     uint32_t first;  /* row that names it */
     uint32_t fitted; /* rows that constants may be chosen on */

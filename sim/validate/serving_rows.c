@@ -183,13 +183,15 @@ bool serving_model(const struct csv_table *models, const char *name, const char 
 /* The settings of the first row that matches: an empty cell matches everything, a version what begins with it. */
 static void set_settings(const struct csv_table *table, const char *module, struct serving_row *row)
 {
-    const char *const wanted[5] = {row->engine_name, row->system, module, row->precision, row->version};
+    char date[16];
+    snprintf(date, sizeof date, "%u", row->date);
+    const char *const wanted[] = {row->engine_name, row->system, module, row->precision, row->version, date};
     for (uint32_t i = 0; i < table->row_count; i++) {
         bool matches = true;
-        for (uint32_t c = 0; c < 5; c++) {
+        for (uint32_t c = 0; c < sizeof wanted / sizeof *wanted; c++) {
             const char *cell = csv_text(table, i, c);
             size_t length = strlen(cell);
-            bool whole = c < 4 && length > 0;
+            bool whole = c != 4 && length > 0;
             matches = matches && strncmp(cell, wanted[c], whole ? length + 1 : length) == 0;
         }
         if (!matches)

@@ -249,11 +249,19 @@ static bool is_test(const struct serving_row *row)
     return hash >> 63 != 0;
 }
 
-/* An engine's version, or where that is not given the month of the measurement. */
+/* Attention by tensor or by data parallelism, experts split or spread: other flags, kernels and exchanges. */
+static bool same_kind_of_sharding(const struct parallelism *a, const struct parallelism *b)
+{
+    return (a->data > 1) == (b->data > 1) && (a->expert > 1) == (b->expert > 1);
+}
+
+/* An engine's version, or where that is not given the month of the measurement; and where there are enough of them,
+ * which is without disaggregation, the kind of sharding. */
 static bool same_deployment(const struct serving_row *a, const struct serving_row *b)
 {
     return a->base == b->base && a->private_series == b->private_series && strcmp(a->version, b->version) == 0 &&
-           (a->version[0] != '\0' || a->date / 100 == b->date / 100);
+           (a->version[0] != '\0' || a->date / 100 == b->date / 100) &&
+           same_kind_of_sharding(&a->mixed.parallelism, &b->mixed.parallelism);
 }
 
 static void group(struct serving *serving)

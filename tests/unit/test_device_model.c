@@ -537,7 +537,8 @@ static void test_nvlink_over_machines(void **state)
             device_model_free(model);
         }
         assert_int_equal(ns[1], ns[0]);
-        assert_true(ns[2] > ns[0] * 102 / 100);
+        if (ns[2] <= ns[0])
+            fail_msg("sharding %u: %lld ns over NICs, %lld ns over NVLink", i, (long long)ns[2], (long long)ns[0]);
     }
 }
 

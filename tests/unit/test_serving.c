@@ -91,6 +91,21 @@ static void test_labels_without_experts(void **state)
     assert_int_equal(find(&low)->decode.parallelism.data, 1);
 }
 
+/* A day's runs of one version are those of the entries with multi-token prediction; another day's are not. */
+static void test_drafting_by_day(void **state)
+{
+    (void)state;
+    uint32_t drafting = 0;
+    for (uint32_t i = 0; i < serving.row_count; i++) {
+        const struct serving_row *row = &serving.rows[i];
+        if (row->rule != SERVING_KEPT || strcmp(row->version, "1.1.0rc2.post2") != 0 || !row->draft)
+            continue;
+        assert_int_equal(row->speculative, row->date == 20260114);
+        drafting += row->speculative;
+    }
+    assert_true(drafting > 0);
+}
+
 /* Three decoders that take one sequence each serve six clients: each waits as long as it is served. */
 static void test_fewer_places_than_clients(void **state)
 {
@@ -134,7 +149,8 @@ int main(void)
         cmocka_unit_test(test_caches_that_are_large_enough),
         cmocka_unit_test(test_labels_without_experts),
         cmocka_unit_test(test_fewer_places_than_clients),
-        cmocka_unit_test(test_pauses),
+        cmocka_unit_test(test_drafting_by_day),
+        cmocka_unit_test(test_pauses), /* the last: it leaves out all other rows */
     };
     return cmocka_run_group_tests(tests, load, unload);
 }
