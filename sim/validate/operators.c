@@ -37,18 +37,16 @@ static struct timed read_timed(const struct csv_table *table, uint32_t i)
     };
 }
 
-/* The least time of an all-reduce over as many of the same GPUs. Vidur launched each by itself: what takes hardly
- * longer than that is a launch. */
-static int64_t shortest_ns(const struct csv_table *table, const struct timed *like)
+/* Vidur launched each all-reduce by itself: what takes as long as one of eight times the elements is a launch. */
+static bool is_launch(const struct csv_table *table, const struct timed *one)
 {
-    int64_t shortest = INT64_MAX;
     for (uint32_t i = 0; i < table->row_count; i++) {
-        struct timed timed = read_timed(table, i);
-        if (!timed.product && strcmp(timed.system, like->system) == 0 && timed.columns == like->columns &&
-            timed.ns >= SHORTEST_NS && timed.ns < shortest)
-            shortest = timed.ns;
+        struct timed other = read_timed(table, i);
+        if (!other.product && strcmp(other.system, one->system) == 0 && other.columns == one->columns &&
+            other.tokens >= 8 * one->tokens && other.ns < 6 * one->ns / 5)
+            return true;
     }
-    return shortest;
+    return false;
 }
 
 struct bench_gpu {
@@ -127,7 +125,7 @@ static void add_view(struct validation_set *set, const struct operator_view *vie
             brief++;
             continue;
         }
-        if (!timed.product && timed.ns < 3 * shortest_ns(table, &timed) / 2) {
+        if (!timed.product && is_launch(table, &timed)) {
             launches++;
             continue;
         }
@@ -146,7 +144,7 @@ static void add_view(struct validation_set *set, const struct operator_view *vie
                             (uint32_t)timed.columns);
     }
     validation_excluded(v, "R", "shorter than 20 us: rounded, or waiting for the launch", brief);
-    validation_excluded(v, "L", "below 1.5 x the shortest over as many GPUs: a launch", launches);
+    validation_excluded(v, "L", "within a fifth of the time of eight times as many elements: a launch", launches);
     validation_excluded(v, "S", "no table of the GPU", unknown);
     validation_finish(v);
 }
