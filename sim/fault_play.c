@@ -2,6 +2,7 @@
 #include "sim/fault_play.h"
 
 #include "base/arith.h"
+#include "messenger/wire.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -84,8 +85,11 @@ static void begin(struct sim *sim, void *self, uint64_t index)
     default:
         return; /* it waits for what it is about */
     }
-    if (p->fault->back_ns != TIME_NEVER)
-        sim_call_at(sim, time_add(sim_now_ns(sim), p->fault->back_ns),
+    int64_t back_ns = p->fault->back_ns;
+    if (p->fault->kind == FAULT_KILL && back_ns == TIME_NEVER)
+        back_ns = play->world.replaced_ns(play->world.self, p->node);
+    if (back_ns != TIME_NEVER)
+        sim_call_at(sim, time_add(sim_now_ns(sim), back_ns),
                     (struct sim_call){.run = over, .self = play, .argument = index});
 }
 
@@ -128,17 +132,21 @@ static struct message_fault on_message(void *self, int64_t now_ns, uint32_t sour
 {
     struct fault_play *play = self;
     struct message_fault fault = {.copies = 1};
+    bool lost = false;
+    struct message m;
+    bool covered = wire_decode(bytes, length, &m) && message_loss_is_covered(m.kind);
     (void)now_ns;
-    (void)bytes;
-    (void)length;
     for (uint32_t i = 0; i < play->count; i++) {
         struct played *p = &play->items[i];
-        bool about = p->fault->kind == FAULT_LATE || p->fault->kind == FAULT_TWICE;
+        bool about =
+            p->fault->kind == FAULT_LATE || p->fault->kind == FAULT_TWICE || (p->fault->kind == FAULT_DROP && covered);
         if (!about || !hits(play, p, source, destination))
             continue;
         fault.delay_ns = time_add(fault.delay_ns, p->fault->kind == FAULT_LATE ? p->fault->delay_ns : 0);
         fault.copies = p->fault->kind == FAULT_TWICE ? 2 : fault.copies;
+        lost = lost || p->fault->kind == FAULT_DROP;
     }
+    fault.copies = lost ? 0 : fault.copies;
     return fault;
 }
 

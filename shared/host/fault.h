@@ -1,9 +1,10 @@
 /* What goes wrong in a simulated run, as a scenario's `faults` list it. Each happens at an instant, or when a trace
  * record is written for the n-th time: so a kill falls on a state's edge whatever the times are.
  *
- * Only what the runtime's contract allows can be said. A single message between two living nodes cannot be dropped: a
- * connection delivers in order or is lost, and then both are told (`cut`). Nor can it overtake another; `late` delays
- * all that follow it. The front neither dies nor is cut off: it is where requests are counted.
+ * Only what the runtime's contract allows can be said, and one thing beyond it: of messages between two living nodes
+ * `drop` loses PREFILL and what answers it, which a deadline makes good. Others cannot be lost: a connection delivers
+ * in order or is lost, and then both are told (`cut`). Nor can a message overtake another; `late` delays all that
+ * follow it. The front neither dies nor is cut off: it is where requests are counted.
  */
 #ifndef TANDEM_HOST_FAULT_H
 #define TANDEM_HOST_FAULT_H
@@ -21,7 +22,8 @@ enum fault_kind {
     FAULT_STALL = 7, /* completions of writes reach the sender later by `delay` */
     FAULT_FAIL = 8,  /* the fabric gives up on writes half way */
     FAULT_TICKS = 9, /* a step's layer ticks are seen together, by `delay` after the last */
-    FAULT_LEAVE = 10 /* the client of a request goes away */
+    FAULT_LEAVE = 10, /* the client of a request goes away */
+    FAULT_DROP = 11,  /* messages are lost: those whose loss a transfer's deadline makes good (message_loss_is_covered()) */
 };
 
 #define FAULT_NODE_SIZE 48

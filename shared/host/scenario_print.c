@@ -89,6 +89,8 @@ static void visit_steps(const struct walk *walk, const char *machine, const stru
         const struct step_table *table = &tables->item[k];
         snprintf(path, sizeof path, "%.120s.steps.%u", machine, k + 1);
         visit_fields(walk, path, &schema_steps, table);
+        if (table->draft_tokens > 0)
+            visit_fields(walk, path, &schema_steps_draft, table);
         snprintf(part, sizeof part, "%s.sharding", path);
         visit_fields(walk, part, &schema_sharding, &table->parallelism);
         snprintf(part, sizeof part, "%s.prefill", path);
@@ -126,6 +128,9 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
         visit_fields(walk, path, &schema_sharding, &pool->shardings[k]);
     }
     visit_draft(walk, pool);
+    snprintf(path, sizeof path, "pools.%s", pool->name);
+    if (pool_replaces(pool)) /* as with drafts: other scenarios mean what they meant */
+        visit_fields(walk, path, &schema_replace, pool);
     snprintf(path, sizeof path, "pools.%s.machine", pool->name);
     visit_fields(walk, path, &schema_machine, &pool->hardware);
     visit_steps(walk, path, pool->hardware.steps);

@@ -25,6 +25,7 @@ static const char *const fault_keys[][12] = {
     [FAULT_FAIL] = {"node", "to", "skip", "count"},
     [FAULT_TICKS] = {"node", "to", "skip", "count", "delay"},
     [FAULT_LEAVE] = {"request"},
+    [FAULT_DROP] = {"node", "to", "skip", "count"},
 };
 static const char *const when_keys[] = {"at", "on", "by", "nth"};
 
@@ -34,7 +35,7 @@ static enum fault_kind kind_of(const struct cursor *list, const char *key)
     for (uint32_t k = 0; mark != NULL && k < fault_name_count; k++)
         if (strcmp(mark->word, fault_names[k].name) == 0)
             return (enum fault_kind)fault_names[k].value;
-    cursor_fail(list, key, "kill, cut, nic, late, twice, slow, stall, fail, ticks or leave { ... } is wanted");
+    cursor_fail(list, key, "kill, cut, nic, late, twice, slow, stall, fail, ticks, leave or drop { ... } is wanted");
 }
 
 static void read_fault(const struct cursor *list, const char *key, struct fault *fault)
@@ -142,7 +143,7 @@ void scenario_check_faults(const struct cursor *root, const struct scenario *sce
     for (uint32_t k = 0; scenario->faults != NULL && k < scenario->faults->count; k++) {
         const struct fault *fault = &scenario->faults->item[k];
         char path[READ_PATH_SIZE];
-        bool message = fault->kind == FAULT_LATE || fault->kind == FAULT_TWICE;
+        bool message = fault->kind == FAULT_LATE || fault->kind == FAULT_TWICE || fault->kind == FAULT_DROP;
         check_name(root, scenario, k, "node", fault->node, message);
         check_name(root, scenario, k, "to", fault->to, message);
         check_name(root, scenario, k, "by", fault->by, true);
@@ -152,6 +153,9 @@ void scenario_check_faults(const struct cursor *root, const struct scenario *sce
         snprintf(path, sizeof path, "faults.%" PRIu32 ".to", k + 1);
         if (fault->kind == FAULT_CUT && !pair)
             scenario_fail_at(root, path, "a prefiller and a decoder are wanted: no others are connected");
+        snprintf(path, sizeof path, "faults.%" PRIu32, k + 1);
+        if (fault->kind == FAULT_DROP && scenario->messenger.deadline_ns == TIME_NEVER)
+            scenario_fail_at(root, path, "what is dropped only messenger.deadline makes good, which is never");
     }
 }
 

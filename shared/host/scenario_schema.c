@@ -13,6 +13,9 @@
 #define U32 INT64_C(0xffffffff)
 #define ANY INT64_MAX
 
+/* Engines verify up to 8 tokens a sequence without a tree. */
+#define DRAFT_TOKENS_MAX 8
+
 /* One macro per kind of key. Those that are not required carry their default. */
 /* clang-format off */
 #define COUNT_REQUIRED(key, type, member, min, max, limit)                                                             \
@@ -105,6 +108,7 @@ static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
     TEXT("gpu", struct hardware, gpu), /* scenario_read_steps.c says when it may be absent */
     COUNT_REQUIRED("gpus", struct hardware, gpus_per_node, 1, 1024, NULL),
+    COUNT("nvlink_gpus", struct hardware, nvlink_gpus, 0, 0, 4096, NULL),
     QUANTITY_REQUIRED("memory", struct hardware, memory_bytes, QUANTITY_BYTES, INT64_C(1) << 20, ANY - 1),
     QUANTITY_REQUIRED("memory_bandwidth", struct hardware, memory_bytes_per_s, QUANTITY_BYTE_RATE, 1000000, ANY - 1),
     QUANTITY_REQUIRED("bf16", struct hardware, bf16_flops, QUANTITY_FLOPS, INT64_C(1000000000), ANY - 1),
@@ -126,6 +130,12 @@ static const struct field steps_fields[] = {
     TIME("launch", struct step_table, launch_ns, 0, 0, ANY - 1),
 };
 const struct schema schema_steps = {steps_fields, LENGTH(steps_fields)};
+
+/* Apart from the others, for it has a place in the canonical text only where something is drafted. */
+static const struct field steps_draft_fields[] = {
+    COUNT("draft", struct step_table, draft_tokens, 0, 0, DRAFT_TOKENS_MAX, NULL),
+};
+const struct schema schema_steps_draft = {steps_draft_fields, LENGTH(steps_draft_fields)};
 
 static const struct field sharding_fields[] = {
     COUNT("tensor", struct parallelism, tensor, 1, 1, RANKS_MAX, "RANKS_MAX"),
@@ -160,13 +170,17 @@ static const struct field pool_fields[] = {
 };
 const struct schema schema_pool = {pool_fields, LENGTH(pool_fields)};
 
-/* Engines verify up to 8 tokens a sequence without a tree. */
 static const struct field draft_fields[] = {
-    COUNT_REQUIRED("tokens", struct pool, scheduler.draft_tokens, 1, 8, NULL),
+    COUNT_REQUIRED("tokens", struct pool, scheduler.draft_tokens, 1, DRAFT_TOKENS_MAX, NULL),
     QUANTITY_REQUIRED("acceptance", struct pool, scheduler.acceptance_permille, QUANTITY_SHARE, 0, 1000),
     FLAG("reuse", struct pool, draft.reuse, 0),
 };
 const struct schema schema_draft = {draft_fields, LENGTH(draft_fields)};
+
+static const struct field replace_fields[] = {
+    TIME("replace", struct pool, replace_ns, TIME_NEVER, 1, ANY),
+};
+const struct schema schema_replace = {replace_fields, LENGTH(replace_fields)};
 
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};
@@ -371,8 +385,9 @@ static const struct field faults_fields[] = {
 const struct schema schema_faults = {faults_fields, LENGTH(faults_fields)};
 
 const struct field_name fault_names[] = {
-    {"kill", FAULT_KILL}, {"cut", FAULT_CUT},     {"nic", FAULT_NIC},   {"late", FAULT_LATE},   {"twice", FAULT_TWICE},
-    {"slow", FAULT_SLOW}, {"stall", FAULT_STALL}, {"fail", FAULT_FAIL}, {"ticks", FAULT_TICKS}, {"leave", FAULT_LEAVE},
+    {"kill", FAULT_KILL},   {"cut", FAULT_CUT},     {"nic", FAULT_NIC},     {"late", FAULT_LATE},
+    {"twice", FAULT_TWICE}, {"slow", FAULT_SLOW},   {"stall", FAULT_STALL}, {"fail", FAULT_FAIL},
+    {"ticks", FAULT_TICKS}, {"leave", FAULT_LEAVE}, {"drop", FAULT_DROP},
 };
 const uint32_t fault_name_count = LENGTH(fault_names);
 

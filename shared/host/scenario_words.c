@@ -12,9 +12,9 @@
 #define MARKS_KEY "scenario marks"
 
 static const char *const words[] = {
-    "scenario", "pool",     "model",     "machine", "nic",   "engine", "poisson", "evenly", "burst", "closed",
-    "trace",    "sessions", "quantiles", "ttft",    "tpot",  "e2e",    "itl",     "steps",  "suite", "case",
-    "listed",   "kill",     "cut",       "late",    "twice", "slow",   "stall",   "fail",   "ticks", "leave",
+    "scenario", "pool",      "model", "machine", "nic",   "engine", "poisson", "evenly", "burst", "closed", "trace",
+    "sessions", "quantiles", "ttft",  "tpot",    "e2e",   "itl",    "steps",   "suite",  "case",  "listed", "kill",
+    "cut",      "late",      "twice", "slow",    "stall", "fail",   "ticks",   "leave",  "drop",
 };
 
 static struct word_mark *find_mark(lua_State *L, int index)

@@ -71,6 +71,7 @@ static void write_machine(FILE *out, const struct hardware *machine)
             const struct step_table *table = &machine->steps->item[k];
             fprintf(out, "steps { ");
             write_fields(out, &schema_steps, table, NULL);
+            write_fields(out, &schema_steps_draft, table, NULL);
             fprintf(out, "sharding = { ");
             write_fields(out, &schema_sharding, &table->parallelism, NULL);
             fprintf(out, "},");
@@ -81,6 +82,26 @@ static void write_machine(FILE *out, const struct hardware *machine)
         fprintf(out, "},\n");
     }
     fprintf(out, "      },\n");
+}
+
+static void write_model(FILE *out, const char *key, const struct architecture *model)
+{
+    /* Reading fills it in where there is no window. */
+    static const char *const filled_in[] = {"full_layers", NULL};
+    fprintf(out, "%s = model { ", key);
+    write_fields(out, &schema_model, model, model->window == 0 ? filled_in : NULL);
+    fprintf(out, "},");
+}
+
+static void write_draft(FILE *out, const struct pool *pool)
+{
+    if (pool->scheduler.draft_tokens == 0)
+        return;
+    fprintf(out, "      draft = { ");
+    write_fields(out, &schema_draft, pool, NULL);
+    if (pool->draft.head == DRAFT_MODEL)
+        write_model(out, "head", &pool->draft.model);
+    fprintf(out, "},\n");
 }
 
 static void write_pool(FILE *out, const struct pool *pool)
@@ -95,7 +116,9 @@ static void write_pool(FILE *out, const struct pool *pool)
         write_fields(out, &schema_sharding, &pool->shardings[k], NULL);
         fprintf(out, "}, ");
     }
-    fprintf(out, "},\n      engine = engine { ");
+    fprintf(out, "},\n");
+    write_draft(out, pool);
+    fprintf(out, "      engine = engine { ");
     write_fields(out, &schema_engine, &pool->engine, NULL);
     fprintf(out, "},\n");
     write_machine(out, &pool->hardware);
@@ -132,6 +155,8 @@ static void write_load(FILE *out, const struct load *load)
     fprintf(out, "  load = %s { ", name_of(load_names, load_name_count, load->arrivals));
     write_fields(out, schema_of_load(load->arrivals), load, NULL);
     if (load->arrivals != ARRIVAL_LISTED) {
+        if (load->arrivals == ARRIVAL_SESSIONS)
+            write_lengths(out, "turns", &load->session_turns);
         write_lengths(out, "prompt", &load->prompt);
         write_lengths(out, "output", &load->output);
         fprintf(out, "},\n");
@@ -182,13 +207,11 @@ static void write_targets(FILE *out, const struct targets *targets)
 
 bool scenario_write(const struct scenario *scenario, FILE *out)
 {
-    /* Reading fills it in where there is no window. */
-    static const char *const filled_in[] = {"full_layers", NULL};
     fprintf(out, "return scenario {\n  ");
     write_fields(out, &schema_top, scenario, NULL);
-    fprintf(out, "\n  model = model { ");
-    write_fields(out, &schema_model, &scenario->model, scenario->model.window == 0 ? filled_in : NULL);
-    fprintf(out, "},\n  pools = {\n");
+    fprintf(out, "\n  ");
+    write_model(out, "model", &scenario->model);
+    fprintf(out, "\n  pools = {\n");
     for (uint32_t k = 0; k < scenario->pool_count; k++)
         write_pool(out, &scenario->pools[k]);
     fprintf(out, "  },\n");

@@ -12,6 +12,7 @@
  *
  *     steps = { steps {
  *       model = "tiny-gqa", sharding = { tensor = 2 },
+ *       draft = 1,             -- where tokens are drafted: how many a sequence; those of other steps are in other tables
  *       first_layer = ns(...), -- of the step that is the median: from launch to the first tick of the layer counter
  *       launch = ns(...),      -- beyond its steps, of each launch of decode steps; those of prefill have it in them
  *       prefill = { tokens = { 1, 16, ... }, keys = { 1, 64, ... }, time = { { ns(...), ... }, ... } },
@@ -39,6 +40,7 @@ struct step_grid {
 struct step_table {
     char model[64];
     struct parallelism parallelism;
+    uint32_t draft_tokens; /* that every sequence drafts in these steps, by the model's own draft layers */
     int64_t first_layer_ns;
     int64_t launch_ns; /* of each launch of decode steps, beyond the steps: those who take part wake up */
     struct step_grid prefill;

@@ -175,18 +175,22 @@ static uint32_t preempt_youngest(struct instance *instance, uint32_t g)
     return slot;
 }
 
-/* More pages for a sequence that has filled its own: the headroom, or what is left of the pool if that is less. */
+/* More pages for a sequence whose next step might overflow its own: the headroom, or what is left of the pool if that
+ * is less. Where tokens are drafted its pages need not be full yet, and one more need not do: what is not enough for
+ * the next step is not taken, for the sequence may be the one that has to go. */
 static bool grow(struct instance *instance, uint32_t slot)
 {
     struct sequence *s = &instance->sequences[slot];
     struct group *group = &instance->groups[s->group];
     uint32_t context = decode_context(instance, s);
     uint32_t page_tokens = instance->config->geometry.page_tokens;
-    uint64_t room = (uint64_t)page_pool_available(&group->pool) * page_tokens;
+    uint64_t next =
+        token_clock(instance->yield, instance->step_counter + 1) - token_clock(instance->yield, instance->step_counter);
+    uint64_t room = ((uint64_t)s->page_count + page_pool_available(&group->pool)) * page_tokens;
     uint32_t want = decode_reserve_tokens(instance, s, context);
-    if (room == 0)
+    if (min_u64(want, context + next) > room)
         return false;
-    CHECK(instance_grow_pages(instance, slot, (uint32_t)min_u64(want, context + room)));
+    CHECK(instance_grow_pages(instance, slot, (uint32_t)min_u64(want, room)));
     slot_heap_remove(&group->attention, slot);
     watch(instance, slot);
     return true;

@@ -185,16 +185,18 @@ static struct device_model *model_make(const struct device_request *request, con
         snprintf(error, error_size, "%s: out of memory for the cost model", architecture->name);
         return NULL;
     }
-    /* Steps are measured without drafting. */
-    model->is_measured =
-        request->draft_tokens == 0 && measured_steps_find(hardware, architecture, parallelism, &model->measured);
+    /* A table does not say which draft model took part. */
+    model->is_measured = request->draft_model == NULL && measured_steps_find(hardware, architecture, parallelism,
+                                                                             request->draft_tokens, &model->measured);
     if (model->is_measured)
         return model;
     bool packed = kernel_shelf_size(kernel_shelf_open(hardware->kernel_folder, hardware->gpu)) > 0;
     if (!packed && gpu_tables_find(hardware->gpu) == NULL) {
         if (request->draft_tokens > 0 && hardware->gpu[0] == '\0')
             snprintf(error, error_size,
-                     "%s: steps that draft tokens are modelled from kernels; its steps were measured", hardware->name);
+                     "%s: steps that draft tokens are modelled from kernels, or measured with draft = %u%s",
+                     hardware->name, request->draft_tokens,
+                     request->draft_model != NULL ? ", but not with a draft model" : "");
         else
             refuse_device(architecture, parallelism, hardware, error, error_size);
         free(model);

@@ -51,13 +51,14 @@ static int64_t grid_median(const struct step_grid *grid)
 }
 
 bool measured_steps_find(const struct hardware *hardware, const struct architecture *architecture,
-                         struct parallelism parallelism, struct measured_steps *measured)
+                         struct parallelism parallelism, uint32_t draft_tokens, struct measured_steps *measured)
 {
     *measured = (struct measured_steps){.parallelism = parallelism, .layers = architecture->layers};
     memcpy(measured->model, architecture->name, sizeof measured->model);
     for (uint32_t i = 0; hardware->steps != NULL && i < hardware->steps->count; i++) {
         const struct step_table *table = &hardware->steps->item[i];
-        if (strcmp(table->model, architecture->name) != 0 || !parallelism_same(&table->parallelism, &parallelism))
+        if (strcmp(table->model, architecture->name) != 0 || !parallelism_same(&table->parallelism, &parallelism) ||
+            table->draft_tokens != draft_tokens)
             continue;
         /* Transfers begin in steps of prefill: their first layer is the one that matters. */
         bool prefills = measured->prefill.row_count == 0 && table->prefill.row_count > 0;

@@ -27,10 +27,10 @@ struct measured_steps {
     int64_t launch_ns; /* of decode steps, beyond the steps */
 };
 
-/* Fills *measured where `hardware` has steps of this model in this sharding; prefill and decode may be in tables of
- * their own. */
+/* Fills *measured where `hardware` has steps of this model in this sharding, in which so many tokens are drafted by the
+ * model's own layers; prefill and decode may be in tables of their own. */
 bool measured_steps_find(const struct hardware *hardware, const struct architecture *architecture,
-                         struct parallelism parallelism, struct measured_steps *measured);
+                         struct parallelism parallelism, uint32_t draft_tokens, struct measured_steps *measured);
 
 void measured_step(const struct measured_steps *measured, const struct step_group *groups, uint32_t group_count,
                    struct step_time *time);

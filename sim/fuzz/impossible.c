@@ -26,7 +26,6 @@ struct impossible {
 static const struct impossible impossible[] = {
     {"decoder", "filling", "request", COPY},
     {"decoder", "cancelling", "request", COPY},
-    {"decoder", "quarantine", "request", COPY},
     {"decoder", "alloc", "quiesced", ANSWER},
     {"decoder", "dispatched", "quiesced", ANSWER},
     {"decoder", "filling", "quiesced", ANSWER},

@@ -136,6 +136,30 @@ static void simpler_faults(struct shrinking *s)
     }
 }
 
+/* What a load says of requests that it makes. */
+static void simpler_load(struct shrinking *s)
+{
+    SMALLER(s, scenario.load.warmup_ns, 0);
+    if (s->best->scenario.load.arrivals == ARRIVAL_LISTED)
+        return;
+    SMALLER(s, scenario.load.requests, 1);
+    SMALLER(s, scenario.load.warmup_requests, 0);
+    SMALLER(s, scenario.load.duration_ns, 0);
+    SMALLER(s, scenario.load.abort_permille, 0);
+    SMALLER(s, scenario.load.deadline_ns, 0);
+    SMALLER(s, scenario.load.prompt.high, s->best->scenario.load.prompt.low);
+    SMALLER(s, scenario.load.output.high, s->best->scenario.load.output.low);
+    if (s->best->scenario.load.arrivals == ARRIVAL_BURST)
+        SMALLER(s, scenario.load.burst_size, 1);
+    if (s->best->scenario.load.arrivals == ARRIVAL_CLOSED)
+        SMALLER(s, scenario.load.concurrency, 1);
+    if (s->best->scenario.load.arrivals != ARRIVAL_SESSIONS)
+        return;
+    SMALLER(s, scenario.load.session_turns.high, s->best->scenario.load.session_turns.low);
+    SMALLER(s, scenario.load.session_think_ns, 0);
+    SMALLER(s, scenario.load.session_system_tokens, 0);
+}
+
 static void simpler_requests(struct shrinking *s)
 {
     for (uint32_t i = 0; i < s->best->requests.count; i++) {
@@ -160,6 +184,17 @@ static void try_sharding(struct shrinking *s, uint32_t pool, struct parallelism 
     keep(s);
 }
 
+static void no_draft(struct shrinking *s, uint32_t pool)
+{
+    if (s->best->scenario.pools[pool].scheduler.draft_tokens == 0)
+        return;
+    struct drawn *changed = trial(s);
+    changed->scenario.pools[pool].scheduler.draft_tokens = 0;
+    for (uint32_t p = 0; p < changed->scenario.pool_count; p++)
+        fuzz_fit(changed, p);
+    keep(s);
+}
+
 static void simpler_pool(struct shrinking *s, uint32_t pool)
 {
     const struct pool *p = &s->best->scenario.pools[pool];
@@ -181,6 +216,7 @@ static void simpler_pool(struct shrinking *s, uint32_t pool)
     simple.tensor = 1;
     if (p->shardings[0].tensor != 1)
         try_sharding(s, pool, simple);
+    no_draft(s, pool);
     SMALLER(s, scenario.pools[pool].scheduler.chunk_tokens, 0);
     SMALLER(s, scenario.pools[pool].scheduler.reserve_output, 0);
     SMALLER(s, scenario.pools[pool].scheduler.prefix_cache, 0);
@@ -188,6 +224,8 @@ static void simpler_pool(struct shrinking *s, uint32_t pool)
     SMALLER(s, scenario.pools[pool].queue_max, 0);
     SMALLER(s, scenario.pools[pool].hardware.watcher_ns, 0);
     SMALLER(s, scenario.pools[pool].hardware.poll_ns, 0);
+    SMALLER(s, scenario.pools[pool].hardware.arm_ns, 0);
+    SMALLER(s, steps[pool].item[0].launch_ns, 0);
     if (p->layout != LAYOUT_HND && pool == 0) {
         struct drawn *changed = trial(s);
         for (uint32_t i = 0; i < changed->scenario.pool_count; i++)
@@ -196,13 +234,42 @@ static void simpler_pool(struct shrinking *s, uint32_t pool)
     }
 }
 
+static bool names_pool(const char *instance, const struct pool *pool)
+{
+    size_t length = strlen(pool->name);
+    return strncmp(instance, pool->name, length) == 0 && instance[length] == '-';
+}
+
+/* With what is to happen to its instances. */
+static void remove_pool(struct drawn *drawn, uint32_t pool)
+{
+    struct scenario *scenario = &drawn->scenario;
+    for (uint32_t i = 0; i < drawn->faults.count;) {
+        const struct fault *fault = &drawn->faults.item[i];
+        if (names_pool(fault->node, &scenario->pools[pool]) || names_pool(fault->to, &scenario->pools[pool]) ||
+            names_pool(fault->by, &scenario->pools[pool]))
+            remove_faults(&drawn->faults, i, 1);
+        else
+            i++;
+    }
+    scenario->pool_count--;
+    for (uint32_t p = pool; p < scenario->pool_count; p++) {
+        scenario->pools[p] = scenario->pools[p + 1];
+        drawn->steps[p] = drawn->steps[p + 1];
+        drawn->pages[p] = drawn->pages[p + 1];
+        scenario->pools[p].hardware.steps = &drawn->steps[p];
+    }
+    for (uint32_t p = 0; p < scenario->pool_count; p++)
+        fuzz_fit(drawn, p); /* it may have been the one that drafts */
+}
+
+/* One that others cannot do without is refused, which is not the failure in hand. */
 static void fewer_pools(struct shrinking *s)
 {
-    uint32_t last = s->best->scenario.pool_count - 1;
-    if (last < 2)
-        return;
-    trial(s)->scenario.pool_count = last; /* the mixed one beside prefill and decode */
-    keep(s);
+    for (uint32_t pool = s->best->scenario.pool_count; pool-- > 0 && s->best->scenario.pool_count > 1;) {
+        remove_pool(trial(s), pool);
+        keep(s);
+    }
 }
 
 static void fewer_layers(struct shrinking *s)
@@ -234,7 +301,11 @@ static void simpler_policies(struct shrinking *s)
         trial(s)->scenario.admission = (struct admission_policy){0};
         keep(s);
     }
-    SMALLER(s, scenario.messenger.deadline_ns, TIME_NEVER);
+    bool drops = false;
+    for (uint32_t i = 0; i < s->best->faults.count; i++)
+        drops = drops || s->best->faults.item[i].kind == FAULT_DROP;
+    if (!drops) /* what is lost nothing else makes good */
+        SMALLER(s, scenario.messenger.deadline_ns, TIME_NEVER);
     SMALLER(s, scenario.messenger.attempts_max, 1);
     SMALLER(s, scenario.messenger.handoffs_max, 1);
     if (s->best->scenario.decode_router != ROUTER_ROUND_ROBIN ||
@@ -260,6 +331,7 @@ uint32_t shrink(struct drawn *drawn, const struct seed_sabotage *sabotage, struc
         fewer_layers(&s);
         no_tail(&s);
         simpler_policies(&s);
+        simpler_load(&s);
         simpler_requests(&s);
         simpler_faults(&s);
     } while (s.changed && s.tries < TRIES_MAX);

@@ -56,7 +56,7 @@ static bool deadline_covers(const void *bytes, size_t length)
 {
     struct message m;
     assert_true(wire_decode(bytes, length, &m));
-    return m.kind == MESSAGE_PREFILL || m.kind == MESSAGE_ACCEPTED || m.kind == MESSAGE_NACK;
+    return message_loss_is_covered(m.kind);
 }
 
 static struct message_fault message_goes(void *self, int64_t now_ns, uint32_t source, uint32_t destination,

@@ -123,6 +123,28 @@ static void test_reserving_the_output_never_grows(void **state)
     assert_calls(&decoder, "send n0 finished r7 produced 40\n");
 }
 
+/* Where tokens are drafted a step may take more than one page. The younger one does not take the last page, which is
+ * not enough for its next step, only to leave with it: others may have it before the device hears of that. */
+static void test_what_is_not_enough_for_a_step_is_not_taken(void **state)
+{
+    (void)state;
+    struct node_config *config = &cluster.config[DECODER];
+    config->geometry = small_geometry(1, 2, 2);
+    config->pages_per_group = 13;
+    config->scheduler.draft_tokens = 4;
+    config->scheduler.acceptance_permille = 1000; /* five tokens a step */
+    config->scheduler.headroom_tokens = 0;
+    begin();
+    request(1, 1, 18);
+    lone_steps_done(&decoder, 1);
+    request(2, 1, 18);
+    lone_steps_done(&decoder, 1);
+    lone_forget(&decoder);
+    lone_steps_done(&decoder, 1);
+    assert_calls(&decoder, "send n0 first_token r2 produced 5\n"
+                           "launch 4 x1 g0 decode 1/15 pages r1 8+1 leave r2\n");
+}
+
 /* Two requests of two pages each in a pool of five. */
 static void two_in_five_pages(uint32_t output)
 {
@@ -343,6 +365,7 @@ int main(void)
         CASE(test_34_short_of_pages_waits_and_drops_nothing),
         CASE(test_pages_grow_by_the_headroom),
         CASE(test_reserving_the_output_never_grows),
+        CASE(test_what_is_not_enough_for_a_step_is_not_taken),
         CASE(test_the_youngest_is_preempted_and_the_oldest_goes_on),
         CASE(test_a_sequence_that_has_finished_is_not_preempted),
         CASE(test_a_client_keeps_its_first_token_through_a_preemption),
