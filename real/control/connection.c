@@ -39,21 +39,35 @@ static void reserve(unsigned char **bytes, size_t *size, size_t need)
     *size = grown;
 }
 
-bool connection_put(struct connection *connection, uint16_t kind, const void *body, size_t length)
+/* Makes room for a frame at `place`, where the frames behind it move on, and writes it there. */
+static bool insert(struct connection *connection, size_t place, uint16_t kind, const void *body, size_t length)
 {
+    size_t bytes = FRAME_HEADER_BYTES + length;
     CHECK(length <= FRAME_BODY_BYTES_MAX);
     if (connection->out_used - connection->out_first + length > CONNECTION_BACKLOG_MAX)
         return false;
-    if (connection->out_first > 0 && connection->out_first == connection->out_used) {
-        connection->out_first = 0;
-        connection->out_used = 0;
-    }
-    reserve(&connection->out, &connection->out_size, connection->out_used + FRAME_HEADER_BYTES + length);
-    frame_header(connection->out + connection->out_used, kind, (uint32_t)length);
-    connection->out_used += FRAME_HEADER_BYTES;
+    reserve(&connection->out, &connection->out_size, connection->out_used + bytes);
+    unsigned char *at = connection->out + place;
+    memmove(at + bytes, at, connection->out_used - place);
+    frame_header(at, kind, (uint32_t)length);
     if (length > 0)
-        memcpy(connection->out + connection->out_used, body, length);
-    connection->out_used += length;
+        memcpy(at + FRAME_HEADER_BYTES, body, length);
+    connection->out_used += bytes;
+    return true;
+}
+
+bool connection_put(struct connection *connection, uint16_t kind, const void *body, size_t length)
+{
+    if (connection->out_first > 0 && connection->out_first == connection->out_used)
+        connection->out_first = connection->out_released = connection->out_used = 0;
+    return insert(connection, connection->out_used, kind, body, length);
+}
+
+bool connection_put_ahead(struct connection *connection, uint16_t kind, const void *body, size_t length)
+{
+    if (!insert(connection, connection->out_released, kind, body, length))
+        return false;
+    connection->out_released += FRAME_HEADER_BYTES + length;
     return true;
 }
 
@@ -61,7 +75,7 @@ bool connection_flush(struct connection *connection)
 {
     while (connection_pending(connection)) {
         ssize_t sent = send(connection->fd, connection->out + connection->out_first,
-                            connection->out_used - connection->out_first, MSG_NOSIGNAL | MSG_DONTWAIT);
+                            connection->out_released - connection->out_first, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0)

@@ -1,4 +1,8 @@
-/* One TCP connection of the control plane: non-blocking, with what has come in and what has yet to go out. */
+/* One TCP connection of the control plane: non-blocking, with what has come in and what has yet to go out.
+ *
+ * Frames that are put wait until they are released: a message may have to stay until what it speaks of is in effect.
+ * One that is put ahead leaves before them: that a process lives must be heard also while its messages wait.
+ */
 #ifndef TANDEM_REAL_CONTROL_CONNECTION_H
 #define TANDEM_REAL_CONTROL_CONNECTION_H
 
@@ -13,7 +17,8 @@ struct connection {
     size_t in_used;
     size_t in_size;
     unsigned char *out;
-    size_t out_first; /* sent up to here */
+    size_t out_first;    /* sent up to here */
+    size_t out_released; /* may be sent up to here; the end of a frame */
     size_t out_used;
     size_t out_size;
     bool waits; /* for the socket to take more: watched for writing */
@@ -25,12 +30,22 @@ void connection_close(struct connection *connection); /* frees the buffers; may 
 /* Appends a frame to what goes out. False: the backlog is full. */
 bool connection_put(struct connection *connection, uint16_t kind, const void *body, size_t length);
 
-/* Sends what the socket takes. False: the connection is broken. */
+/* Appends a frame to those that are released, and is released with them. False: the backlog is full. */
+bool connection_put_ahead(struct connection *connection, uint16_t kind, const void *body, size_t length);
+
+/* Lets go of all that was put. */
+static inline void connection_release(struct connection *connection)
+{
+    connection->out_released = connection->out_used;
+}
+
+/* Sends what is released and the socket takes. False: the connection is broken. */
 bool connection_flush(struct connection *connection);
 
+/* Whether something is released and not yet sent. */
 static inline bool connection_pending(const struct connection *connection)
 {
-    return connection->out_first < connection->out_used;
+    return connection->out_first < connection->out_released;
 }
 
 /* Reads what is there, a piece at a time. False: the peer has closed or the connection is broken. */

@@ -202,7 +202,7 @@ static void put_hello(const struct mesh *mesh, struct connection *connection, ui
     unsigned char bytes[FRAME_GREETING_BYTES_MAX];
     struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
     hello_write(&writer, &mesh->config.own);
-    CHECK(!writer.full && connection_put(connection, kind, bytes, writer.used));
+    CHECK(!writer.full && connection_put_ahead(connection, kind, bytes, writer.used));
 }
 
 void mesh_dial(struct mesh *mesh, uint32_t node, const char *address, uint16_t port)
@@ -251,7 +251,10 @@ void mesh_flush(struct mesh *mesh)
 {
     for (uint32_t i = 0; i < mesh->config.node_count; i++) {
         struct link *link = &mesh->links[i];
-        if (link->state != LINK_UP || link->connection.waits || !connection_pending(&link->connection))
+        if (link->state != LINK_UP)
+            continue;
+        connection_release(&link->connection);
+        if (link->connection.waits || !connection_pending(&link->connection))
             continue;
         link->spoke_ns = mesh->tick_ns;
         if (!push(mesh, &link->connection, i))
@@ -306,7 +309,7 @@ static void guest_end(struct guest *guest)
 
 static void refuse(const struct mesh *mesh, struct guest *guest, uint32_t place, const char *why)
 {
-    connection_put(&guest->connection, FRAME_REFUSED, why, strlen(why));
+    connection_put_ahead(&guest->connection, FRAME_REFUSED, why, strlen(why));
     guest->ending = true;
     if (!push(mesh, &guest->connection, TAG_GUEST | place) || !connection_pending(&guest->connection))
         guest_end(guest);
@@ -485,7 +488,10 @@ void mesh_tick(struct mesh *mesh, int64_t now_ns)
             lose(mesh, i, why);
         } else if (now_ns - link->spoke_ns >= mesh->config.heartbeat_ns) {
             link->spoke_ns = now_ns;
-            mesh_send(mesh, i, FRAME_HEARTBEAT, NULL, 0);
+            if (!connection_put_ahead(&link->connection, FRAME_HEARTBEAT, NULL, 0))
+                lose(mesh, i, "it does not take what is sent to it");
+            else if (!link->connection.waits && !push(mesh, &link->connection, i))
+                lose(mesh, i, "the connection broke");
         }
     }
     for (uint32_t i = 0; i < GUESTS_MAX; i++)

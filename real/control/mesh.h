@@ -46,7 +46,8 @@ void mesh_dial(struct mesh *mesh, uint32_t node, const char *address, uint16_t p
 
 void mesh_turn(struct mesh *mesh, int64_t now_ns);
 
-/* Heartbeats and deadlines; to be called at least as often as the heartbeat. Silence counts from the first call on. */
+/* Heartbeats and deadlines; to be called at least as often as the heartbeat. Silence counts from the first call on.
+ * Heartbeats leave at once, before what is queued. */
 void mesh_tick(struct mesh *mesh, int64_t now_ns);
 
 bool mesh_up(const struct mesh *mesh, uint32_t node);
@@ -55,7 +56,7 @@ uint32_t mesh_incarnation(const struct mesh *mesh, uint32_t node); /* of the new
 /* Queues a frame; dropped where the node is not up. */
 void mesh_send(struct mesh *mesh, uint32_t node, uint16_t kind, const void *body, size_t length);
 
-/* Sends what is queued. */
+/* Sends what is queued. Nothing that is queued leaves before it. */
 void mesh_flush(struct mesh *mesh);
 
 /* Hangs up on a node, without a report. */

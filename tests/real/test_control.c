@@ -179,6 +179,51 @@ static void silence_is_a_loss(void **state)
     mesh_free(front.mesh);
 }
 
+/* Turns both for a while, but the messages of b wait. */
+static void turn_held(struct party *a, struct party *b, int64_t for_ns)
+{
+    for (int64_t until_ns = clock_now_ns() + for_ns; clock_now_ns() < until_ns; usleep(1000)) {
+        mesh_turn(a->mesh, clock_now_ns());
+        mesh_tick(a->mesh, clock_now_ns());
+        mesh_flush(a->mesh);
+        mesh_turn(b->mesh, clock_now_ns());
+        mesh_tick(b->mesh, clock_now_ns());
+    }
+}
+
+/* Messages may have to wait for a fabric that does not return. Their process is heard all the while, and they do not
+ * leave, not even behind others for which the socket had no room. */
+static void whose_messages_wait_is_heard(void **state)
+{
+    (void)state;
+    struct party front = {.mesh = NULL};
+    struct party member = {.mesh = NULL};
+    struct mesh_config config = config_of(&front, 0);
+    make(&front, &config);
+    config = config_of(&member, 1);
+    make(&member, &config);
+    mesh_dial(member.mesh, 0, "127.0.0.1", mesh_port(front.mesh));
+    turn_until(&front, &member, &member.up, 1);
+    static unsigned char body[1000000];
+    for (uint32_t i = 0; i < 20; i++)
+        mesh_send(member.mesh, 0, FRAME_MESSAGE, body, sizeof body);
+    mesh_flush(member.mesh);
+    assert_true(mesh_pending(member.mesh) > sizeof body); /* the socket is full */
+    mesh_send(member.mesh, 0, FRAME_MESSAGE, body, 100);
+    turn_held(&front, &member, 400 * MS);
+    for (uint32_t round = 0; round < 500 && front.frames < 20; round++)
+        turn_held(&front, &member, 20 * MS);
+    assert_int_equal(front.frames, 20);
+    turn_held(&front, &member, 200 * MS); /* ten heartbeats, of which five may be missed */
+    assert_int_equal(front.down + member.down, 0);
+    assert_int_equal(front.frames, 20);
+    turn_until(&front, &member, &front.frames, 21);
+    assert_int_equal(front.frames, 21);
+    assert_int_equal(front.frame_bytes, 20 * sizeof body + 100);
+    mesh_free(member.mesh);
+    mesh_free(front.mesh);
+}
+
 static int dial(uint16_t port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -348,6 +393,7 @@ int main(void)
         cmocka_unit_test(members_meet_and_talk),
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(silence_is_a_loss),
+        cmocka_unit_test(whose_messages_wait_is_heard),
         cmocka_unit_test(garbage_is_hung_up_on),
         cmocka_unit_test(changes_survive_the_trip),
         cmocka_unit_test(given_tokens_survive_the_trip),
