@@ -20,6 +20,7 @@
 
 const struct validation_source validation_sources[] = {
     {"kernels", "rows of the measured kernel tables, each left out", false, validate_kernels},
+    {"operators", "products and all-reduces that others timed", true, validate_operators},
     {"serving", "InferenceX serving runs", true, validate_serving},
     {"benchmarks", "published runs of whole servers: trtllm-bench, GPUStack, InferenceX by length, MLPerf", false,
      validate_benchmarks},

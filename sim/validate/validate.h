@@ -106,6 +106,7 @@ bool validate_timestamps(struct validation_set *set, const struct validation_opt
 bool validate_layerwise(struct validation_set *set, const struct validation_options *options, struct user_error *error);
 bool validate_transfers(struct validation_set *set, const struct validation_options *options, struct user_error *error);
 bool validate_nics(struct validation_set *set, const struct validation_options *options, struct user_error *error);
+bool validate_operators(struct validation_set *set, const struct validation_options *options, struct user_error *error);
 bool validate_steps(struct validation_set *set, const struct validation_options *options, struct user_error *error);
 
 #endif
