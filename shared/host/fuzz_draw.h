@@ -3,8 +3,8 @@
  * hide.
  *
  * What is drawn is a scenario like any other. It can be written to a file (host/scenario_write.h) and run from there.
- * `tandem fuzz` runs it in simulation; fuzz_draw_real() makes of it what the same seed means to a real run, and
- * tests/real/mishap_runtime.h plays its faults there.
+ * `tandem fuzz` runs it in simulation; tests/real/real_draw.h says what the same seed means to a real run, and its faults
+ * are played there too.
  *
  * Every key of the language that a scheduler, a router or the messenger can tell is drawn. Those that are not, and why:
  *

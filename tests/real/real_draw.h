@@ -1,0 +1,38 @@
+/* What a seed of the swarm (host/fuzz_draw.h) means to a real run: the same cluster, load, policies and faults, as far
+ * as they can be run with processes on a small machine and made to happen from beside the node. What differs:
+ *
+ *   model       the drawn attention, layers, heads and tail, in sizes in which there is something to compute; nothing
+ * is drafted, and no keys of an indexer: the real devices know neither pools       one of each role, mixed ones alone
+ * or not at all; at most two instances of two ranks times       a step takes a hundred times as long: what is told in
+ * time takes REAL_TIMES_LONGER as long, up to REAL_LATE_NS_MAX for what is late and REAL_LEAD_NS_MAX for what begins;
+ * transfers have half a second to two loads       conversations, which are not run for real, become clients that ask
+ * again; nothing is left out of the statistics kill        one, for good: nothing starts an instance again; its NICs
+ * end with it slow        counts of writes, rather than the writes, are late ticks       steps, rather than their
+ * layers, are told late fail        the bytes are there, and the sender is told that they are not cut, nic, shuffle are
+ * left out: they are the fabric's and the clock's records     each process knows its own: what begins with one begins
+ * with the so-manyth of the process it is about skip, count are of what one process receives, or has sent; no fault is
+ * about more than REAL_COUNT_MAX
+ */
+#ifndef TANDEM_TESTS_REAL_REAL_DRAW_H
+#define TANDEM_TESTS_REAL_REAL_DRAW_H
+
+#include "base/arith.h"
+#include "host/fuzz_draw.h"
+
+#define REAL_TIMES_LONGER 10
+#define REAL_LATE_NS_MAX (25 * NS_PER_MS)
+#define REAL_LEAD_NS_MAX (500 * NS_PER_MS)
+#define REAL_COUNT_MAX 16
+
+/* The faults are in drawn->faults, and not the scenario's: real runs take none. */
+void real_draw(uint64_t seed, struct drawn *drawn);
+
+/* The node of an instance's name; UINT32_MAX: there is none. */
+uint32_t real_draw_node(const struct drawn *drawn, const char *name);
+
+uint32_t real_draw_instances(const struct drawn *drawn);
+
+/* Whether a fault may keep a request from its answer. */
+bool real_draw_loses(const struct drawn *drawn);
+
+#endif
