@@ -2,10 +2,10 @@
 --
 -- The article on disaggregated prefill and decode (Perplexity, 2025-08) reports about 50 tokens/s for a user at one
 -- request/s a rank, eight ranks a node. It gives no lengths: those of workloads/assistant.lua are assumed. Here users
--- get 33 tokens/s, which does not agree. At this load 80 answers are under way, a step reads nearly all experts, 75 GB
+-- get 32 tokens/s, which does not agree. At this load 80 answers are under way, a step reads nearly all experts, 75 GB
 -- or 16 ms of a GPU's bandwidth, and 50 tokens/s leave 20 ms. The article's engine passes hidden states on for a draft
--- head and does not say whether it drafted: draft = { tokens = 1, acceptance = percent(85) } makes 56 tokens/s of these
--- 33.
+-- head and does not say whether it drafted: draft = { tokens = 1, acceptance = percent(85) } makes 57 tokens/s of these
+-- 32.
 local h200 = require "hardware.h200-efa"
 local lengths = require "workloads.assistant"
 

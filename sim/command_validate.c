@@ -21,6 +21,8 @@
 const struct validation_source validation_sources[] = {
     {"kernels", "rows of the measured kernel tables, each left out", false, validate_kernels},
     {"serving", "InferenceX serving runs", true, validate_serving},
+    {"benchmarks", "published runs of whole servers: trtllm-bench, GPUStack, InferenceX by length, MLPerf", false,
+     validate_benchmarks},
     {"timestamps", "requests of recorded vLLM servers", true, validate_timestamps},
     {"steps", "Splitwise's prompt and token times", true, validate_steps},
     {"layerwise", "the layer-wise transfer table", true, validate_layerwise},
@@ -128,8 +130,9 @@ static struct table *worst_table(const struct validation_set *set)
     struct table *table = table_new("The worst cases");
     table_column(table, "key", "table");
     table_column(table, "case", "case");
-    table_column(table, "measured_ms", "measured ms");
-    table_column(table, "predicted_ms", "predicted ms");
+    table_column(table, "measured", "measured");
+    table_column(table, "predicted", "predicted");
+    table_column(table, "unit", "unit");
     table_column(table, "error_percent", "error %");
     for (uint32_t i = 0; i < set->count; i++) {
         for (uint32_t k = 0; k < set->items[i].worst_count; k++) {
@@ -139,6 +142,7 @@ static struct table *worst_table(const struct validation_set *set)
             table_text(table, one->label);
             table_fixed(table, fixed_round(one->measured, 6, 3), 3);
             table_fixed(table, fixed_round(one->predicted, 6, 3), 3);
+            table_text(table, set->items[i].unit != NULL ? set->items[i].unit : "ms");
             percent(table, one->error_ppm);
         }
     }

@@ -130,7 +130,8 @@ static bool rerun_load(struct rerun *rerun, struct results *store, char *why, si
             rerun->recorded = scenario_trace(rerun->scenario, &error);
         if (!error.set && rerun->origin.replay_of != 0 &&
             results_requests_read(store, rerun->origin.replay_of, &rerun->requests, &error))
-            rerun->arrivals = (struct workload_arrivals){rerun->requests.count, rerun->requests.arrived_ns};
+            rerun->arrivals = (struct workload_arrivals){rerun->requests.count, rerun->requests.arrived_ns,
+                                                         rerun->requests.conversations};
         if (error.set)
             snprintf(why, size, "run %" PRId64 " cannot be loaded again: %s", rerun->run, error.text);
     }

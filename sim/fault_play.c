@@ -85,8 +85,11 @@ static void begin(struct sim *sim, void *self, uint64_t index)
     default:
         return; /* it waits for what it is about */
     }
-    if (p->fault->back_ns != TIME_NEVER)
-        sim_call_at(sim, time_add(sim_now_ns(sim), p->fault->back_ns),
+    int64_t back_ns = p->fault->back_ns;
+    if (p->fault->kind == FAULT_KILL && back_ns == TIME_NEVER)
+        back_ns = play->world.replaced_ns(play->world.self, p->node);
+    if (back_ns != TIME_NEVER)
+        sim_call_at(sim, time_add(sim_now_ns(sim), back_ns),
                     (struct sim_call){.run = over, .self = play, .argument = index});
 }
 

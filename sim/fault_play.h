@@ -13,7 +13,9 @@
 /* What only the run can do. */
 struct fault_world {
     void *self;
-    void (*restart)(void *self, uint32_t node); /* a dead node comes back empty */
+    void (*restart)(void *self, uint32_t node);        /* a dead node comes back empty */
+    int64_t (*replaced_ns)(void *self, uint32_t node); /* how long after its death it does, where the fault does not
+                                                          say; TIME_NEVER: never */
 };
 
 struct fault_play;

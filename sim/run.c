@@ -158,7 +158,9 @@ static void answer(struct sim *sim, void *self, uint64_t request)
 static void on_row(void *self, const struct request_row *row, bool met)
 {
     struct run *run = self;
-    if (run->options->row != NULL && !run->options->row(run->options->self, row, met)) {
+    struct request_row told = *row;
+    told.conversation = workload_conversation(run->workload, row->request);
+    if (run->options->row != NULL && !run->options->row(run->options->self, &told, met)) {
         run->seen_enough = true;
         sim_stop(run->sim);
     }
@@ -276,10 +278,18 @@ static void restart(void *self, uint32_t node)
     checkers_watch(run->checkers, node, run->nodes[node]);
 }
 
+/* Whoever replaces instances hears of a loss when everybody does. */
+static int64_t replaced_ns(void *self, uint32_t node)
+{
+    const struct run *run = self;
+    const struct pool *pool = &run->scenario->pools[run->deployment->instances[node].pool];
+    return pool_replaces(pool) ? time_add(SUSPECT_NS, pool->replace_ns) : TIME_NEVER;
+}
+
 static bool make_faults(struct run *run, char *error, size_t error_size)
 {
     const struct fault_list *faults = run->scenario->faults;
-    struct fault_world world = {.self = run, .restart = restart};
+    struct fault_world world = {.self = run, .restart = restart, .replaced_ns = replaced_ns};
     if (faults != NULL) {
         run->faults = fault_play_make(faults, run->sim, run->deployment, &world, error, error_size);
         if (run->faults == NULL)

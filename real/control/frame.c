@@ -128,6 +128,7 @@ void hello_write(struct frame_writer *writer, const struct hello *hello)
     write_bytes(writer, hello->scenario, sizeof hello->scenario);
     write_bytes(writer, hello->build, sizeof hello->build);
     write_u32(writer, hello->node);
+    write_u32(writer, hello->incarnation);
     write_u16(writer, hello->port);
     write_bytes(writer, hello->address, sizeof hello->address);
     write_bytes(writer, hello->clock, sizeof hello->clock);
@@ -141,6 +142,7 @@ bool hello_read(const struct frame *frame, struct hello *hello)
     read_text(&reader, hello->scenario, sizeof hello->scenario);
     read_text(&reader, hello->build, sizeof hello->build);
     hello->node = read_u32(&reader);
+    hello->incarnation = read_u32(&reader);
     hello->port = read_u16(&reader);
     read_text(&reader, hello->address, sizeof hello->address);
     read_text(&reader, hello->clock, sizeof hello->clock);

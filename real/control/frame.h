@@ -41,7 +41,8 @@ enum frame_kind {
     FRAME_ANSWERS = 21,      /* of the nodes: how many tokens, tokens, rt_send() with what its reader needs to go on */
     FRAME_CLOSE = 22,        /* a writer whose ticket failed: the ticket, and its rails that are closed */
     FRAME_CLOSED = 23,       /* the answer: nothing that was on its way there lands any more; the ticket */
-    FRAME_KIND_END = 24,
+    FRAME_COUNT = 24,        /* front to instance: since when gaps between tokens count, on the run's clock */
+    FRAME_KIND_END = 25,
 };
 
 struct frame {
@@ -100,7 +101,7 @@ static inline bool read_end(const struct frame_reader *reader)
 
 /* ---- Bodies ------------------------------------------------------------------------------------------------------ */
 
-#define CONTROL_PROTOCOL 2
+#define CONTROL_PROTOCOL 3
 #define CONTROL_TOKEN_BYTES 16
 #define CONTROL_ADDRESS_BYTES 64
 #define CONTROL_CLOCK_BYTES 64
@@ -111,7 +112,8 @@ struct hello {
     char scenario[65]; /* identity, 64 hex digits */
     char build[65];
     uint32_t node;
-    uint16_t port; /* where the sender listens */
+    uint32_t incarnation; /* of a node that was lost and started again */
+    uint16_t port;        /* where the sender listens */
     char address[CONTROL_ADDRESS_BYTES];
     char clock[CONTROL_CLOCK_BYTES]; /* its identity: equal on both sides means one clock */
 };

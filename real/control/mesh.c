@@ -35,6 +35,7 @@ enum link_state {
 
 struct link {
     enum link_state state;
+    uint32_t incarnation; /* of the newest that was up */
     struct connection connection;
     int64_t heard_ns;
     int64_t spoke_ns;
@@ -172,6 +173,12 @@ bool mesh_up(const struct mesh *mesh, uint32_t node)
     return node < mesh->config.node_count && mesh->links[node].state == LINK_UP;
 }
 
+uint32_t mesh_incarnation(const struct mesh *mesh, uint32_t node)
+{
+    CHECK(node < mesh->config.node_count);
+    return mesh->links[node].incarnation;
+}
+
 /* ---- Links ------------------------------------------------------------------------------------------------------- */
 
 static void lose(struct mesh *mesh, uint32_t node, const char *why)
@@ -285,7 +292,8 @@ static const char *objection(const struct mesh *mesh, const struct hello *hello)
         return "the scenario is not the same";
     if (hello->node >= mesh->config.node_count || hello->node == own->node)
         return "there is no such node";
-    if (mesh->links[hello->node].state != LINK_NONE)
+    const struct link *link = &mesh->links[hello->node];
+    if (link->state != LINK_NONE && (hello->node == 0 || hello->incarnation <= link->incarnation))
         return "this node has been connected before";
     return NULL;
 }
@@ -308,10 +316,13 @@ static void refuse(const struct mesh *mesh, struct guest *guest, uint32_t place,
 static void admit(struct mesh *mesh, struct guest *guest, const struct hello *hello, int64_t now_ns)
 {
     struct link *link = &mesh->links[hello->node];
-    link->connection = guest->connection;
-    link->state = LINK_UP;
-    link->heard_ns = now_ns;
+    struct connection connection = guest->connection;
     *guest = (struct guest){.connection.fd = -1};
+    lose(mesh, hello->node, "another has taken its place"); /* where nobody has noticed yet */
+    link->connection = connection;
+    link->state = LINK_UP;
+    link->incarnation = hello->incarnation;
+    link->heard_ns = now_ns;
     put_hello(mesh, &link->connection, FRAME_WELCOME);
     watch(mesh, link->connection.fd, hello->node, EPOLLIN, EPOLL_CTL_MOD);
     link->connection.waits = false;
@@ -388,7 +399,8 @@ static bool answered(struct mesh *mesh, uint32_t node, const struct frame *frame
         return false;
     }
     link->state = LINK_UP;
-    mesh->config.listener.up(mesh->config.listener.self, node, NULL);
+    link->incarnation = hello.incarnation;
+    mesh->config.listener.up(mesh->config.listener.self, node, &hello);
     return true;
 }
 

@@ -3,7 +3,7 @@
  * Whoever dials shows the run's join token, the protocol's version, and the identities of scenario and build; who does
  * not fit is told why and hung up on, and until then may send no more than a greeting. Of two nodes the one with the
  * higher id dials. A connection that ends, or on which nothing was heard for several heartbeats, is a lost peer, once
- * and for all.
+ * and for all: what comes back is another one, with a higher incarnation, and dials everybody.
  *
  * One thread owns a mesh. Nothing blocks: whoever waits on mesh_fd() calls mesh_turn() when it is readable, mesh_tick()
  * from time to time, and mesh_flush() at the end of its round.
@@ -20,8 +20,7 @@ struct mesh;
 
 struct mesh_listener {
     void *self;
-    void (*up)(void *self, uint32_t node,
-               const struct hello *hello); /* hello: what a peer that dialled said; else NULL */
+    void (*up)(void *self, uint32_t node, const struct hello *hello); /* hello: what the peer said of itself */
     void (*frame)(void *self, uint32_t node, const struct frame *frame);
     void (*down)(void *self, uint32_t node, const char *why); /* of a node that was up, or that was being dialled */
 };
@@ -51,6 +50,7 @@ void mesh_turn(struct mesh *mesh, int64_t now_ns);
 void mesh_tick(struct mesh *mesh, int64_t now_ns);
 
 bool mesh_up(const struct mesh *mesh, uint32_t node);
+uint32_t mesh_incarnation(const struct mesh *mesh, uint32_t node); /* of the newest that was up */
 
 /* Queues a frame; dropped where the node is not up. */
 void mesh_send(struct mesh *mesh, uint32_t node, uint16_t kind, const void *body, size_t length);

@@ -83,7 +83,8 @@ static void add_number(struct arguments_of *arguments, const char *name, uint64_
     add_option(arguments, name, text);
 }
 
-static void make_arguments(const struct children_config *config, uint32_t node, struct arguments_of *arguments)
+static void make_arguments(const struct children_config *config, uint32_t node, uint32_t incarnation,
+                           struct arguments_of *arguments)
 {
     const struct real_options *options = config->options;
     char front[CONTROL_ADDRESS_BYTES + 8];
@@ -92,6 +93,7 @@ static void make_arguments(const struct children_config *config, uint32_t node, 
     add(arguments, "instance");
     add(arguments, config->scenario);
     add_number(arguments, "--node", node);
+    add_number(arguments, "--incarnation", incarnation);
     add_option(arguments, "--front", front);
     add_number(arguments, "--seed", config->seed);
     add_option(arguments, "--provider", options->provider);
@@ -113,11 +115,11 @@ static void make_arguments(const struct children_config *config, uint32_t node, 
 
 /* ---- Processes --------------------------------------------------------------------------------------------------- */
 
-static bool spawn(struct children *children, const struct children_config *config, uint32_t node, char *error,
-                  size_t error_size)
+static bool spawn(struct children *children, const struct children_config *config, uint32_t node, uint32_t incarnation,
+                  char *error, size_t error_size)
 {
     struct arguments_of arguments = {.count = 0};
-    make_arguments(config, node, &arguments);
+    make_arguments(config, node, incarnation, &arguments);
     char text[2 * CONTROL_TOKEN_BYTES + 1];
     token_text(config->token, text);
     CHECK(setenv(JOIN_TOKEN_VARIABLE, text, 1) == 0);
@@ -152,12 +154,27 @@ struct children *children_start(const struct children_config *config, char *erro
         children->death_fds[i] = -1;
     leftovers_remove();
     for (uint32_t i = 1; i < config->node_count; i++) {
-        if (!spawn(children, config, i, error, error_size)) {
+        if (!spawn(children, config, i, 0, error, error_size)) {
             children_end(children);
             return NULL;
         }
     }
     return children;
+}
+
+bool children_replace(struct children *children, const struct children_config *config, uint32_t node,
+                      uint32_t incarnation, char *error, size_t error_size)
+{
+    if (children->pids[node] > 0) {
+        kill(children->pids[node], SIGKILL);
+        while (waitpid(children->pids[node], NULL, 0) < 0 && errno == EINTR)
+            continue;
+        leftovers_remove_of(children->pids[node]);
+        close(children->death_fds[node]);
+    }
+    children->pids[node] = 0;
+    children->death_fds[node] = -1;
+    return spawn(children, config, node, incarnation, error, error_size);
 }
 
 int children_death_fd(const struct children *children, uint32_t node)

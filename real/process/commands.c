@@ -468,6 +468,7 @@ int replay_real(const struct replay *replay, const struct command_context *comma
 
 static const struct option instance_options[] = {
     {"node", "N", "which one", OPTION_INTEGER},
+    {"incarnation", "N", "how many were lost before it", OPTION_INTEGER},
     {"front", "ADDRESS:PORT", "of the front", OPTION_TEXT},
     {"set", "PATH=VALUE", "as given to the launcher", OPTION_LIST},
     {"seed", "N", "as given to the launcher", OPTION_INTEGER},
@@ -503,13 +504,16 @@ static int run_instance(const struct command_context *command, const struct argu
     struct real_world world = {0};
     struct instance_start start = {.world = &world, .options = &options};
     int64_t node;
+    int64_t incarnation;
     bool good = false;
     if (scenario_sets_read(arguments, &sets, error) && read_options(arguments, &options, error) &&
         number(arguments, "node", 1, NODES_MAX - 1, 0, &node, error) &&
+        number(arguments, "incarnation", 0, UINT32_MAX, 0, &incarnation, error) &&
         real_world_load(&world, operand(arguments, 0), sets.sets, sets.count, argument_integer(arguments, "seed", -1),
                         error)) {
         char why[512] = "";
         start.node = (uint32_t)node;
+        start.incarnation = (uint32_t)incarnation;
         uint32_t nodes = world.deployment->node_count;
         start.device_first = real_world_ranks_before(&world, start.node);
         start.crowded = real_world_crowded(real_world_ranks_before(&world, nodes), nodes - 1);

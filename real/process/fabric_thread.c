@@ -175,7 +175,8 @@ static void carry_out(struct fabric_thread *thread, const struct fabric_command 
         break;
     case COMMAND_REMOVE:
         fabric_peer_remove(thread->fabric, command->id);
-        report(thread, &(struct fabric_report){.kind = REPORT_FENCED, .node = command->id});
+        report(thread,
+               &(struct fabric_report){.kind = REPORT_FENCED, .node = command->id, .event.count = command->count});
         break;
     case COMMAND_NIC_FAIL:
         fabric_nic_fail(thread->fabric, command->id);
@@ -420,9 +421,9 @@ uint64_t fabric_thread_close(struct fabric_thread *thread, uint32_t node, uint32
                 &(struct fabric_command){.kind = COMMAND_CLOSE, .id = node, .count = (uint64_t)id << 32 | rails});
 }
 
-uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node)
+uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node, uint32_t incarnation)
 {
-    return give(thread, &(struct fabric_command){.kind = COMMAND_REMOVE, .id = node});
+    return give(thread, &(struct fabric_command){.kind = COMMAND_REMOVE, .id = node, .count = incarnation});
 }
 
 uint64_t fabric_thread_done(const struct fabric_thread *thread)

@@ -19,7 +19,7 @@ enum report_kind {
     REPORT_EVENT = 1,  /* `event` */
     REPORT_CARD = 2,   /* `card` for `node`, which the reader frees; NULL: `error` */
     REPORT_PEER = 3,   /* the peer's card was learnt, or not: `error` is not empty */
-    REPORT_FENCED = 4, /* `node` has been removed */
+    REPORT_FENCED = 4, /* `node` has been removed; event.count: its incarnation, as it was told */
     REPORT_CLOSED = 5, /* of `node`: rails have been closed, as event.id asked */
 };
 
@@ -60,7 +60,7 @@ uint64_t fabric_thread_peer(struct fabric_thread *thread, uint32_t node, const v
                             const struct kv_memory *memory);
 uint64_t fabric_thread_nic_fail(struct fabric_thread *thread, uint32_t nic);
 uint64_t fabric_thread_close(struct fabric_thread *thread, uint32_t node, uint32_t rails, uint32_t id);
-uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node);
+uint64_t fabric_thread_remove(struct fabric_thread *thread, uint32_t node, uint32_t incarnation);
 
 uint64_t fabric_thread_done(const struct fabric_thread *thread);
 

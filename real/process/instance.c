@@ -50,8 +50,8 @@ static void perhaps_ready(struct instance *instance)
 
 static void on_up(void *self, uint32_t node, const struct hello *hello)
 {
-    (void)hello;
     struct instance *instance = self;
+    real_runtime_peer_up(instance->real, node, hello->incarnation);
     if (node != 0 && instance->fabric != NULL)
         fabric_thread_card(instance->fabric, node);
 }
@@ -81,8 +81,8 @@ static void named(struct instance *instance, const struct frame *frame)
         return;
     }
     instance->peers_named++;
-    /* Of two nodes the one with the higher id dials. */
-    if (place.node < instance->config->node)
+    /* Of two nodes the one with the higher id dials; who comes later dials all that are there. */
+    if (place.node < instance->config->node || instance->start->incarnation > 0)
         mesh_dial(instance->mesh, place.node, place.address, place.port);
 }
 
@@ -97,6 +97,19 @@ static void answer_clock(struct instance *instance, const struct frame *frame)
         mesh_send(instance->mesh, 0, FRAME_CLOCK_ANSWER, bytes, writer.used);
 }
 
+/* What happened to others before this one was there. */
+static void tell_losses(struct instance *instance)
+{
+    for (uint32_t i = 1; i < instance->world->deployment->node_count; i++) {
+        if (!real_world_acquainted(instance->world, instance->config->node, i))
+            continue;
+        if (!mesh_up(instance->mesh, i))
+            real_runtime_peer_down(instance->real, i);
+        else if (mesh_incarnation(instance->mesh, i) > 0)
+            real_runtime_peer_replaced(instance->real, i);
+    }
+}
+
 static void start_run(struct instance *instance, const struct frame *frame)
 {
     struct frame_reader reader = frame_read(frame);
@@ -107,7 +120,10 @@ static void start_run(struct instance *instance, const struct frame *frame)
     }
     instance->started = true;
     real_runtime_origin(instance->real, origin_ns);
-    real_runtime_deliver(instance->real, &(struct event){.kind = EVENT_START});
+    uint32_t incarnation = instance->start->incarnation;
+    real_runtime_deliver(instance->real, &(struct event){.kind = EVENT_START, .count = incarnation});
+    if (incarnation > 0)
+        tell_losses(instance);
 }
 
 static void stop_run(struct instance *instance, const struct frame *frame)
@@ -119,6 +135,16 @@ static void stop_run(struct instance *instance, const struct frame *frame)
     instance->stopping = true;
     instance->stop_by_ns = clock_now_ns() + within_ns;
     real_runtime_deliver(instance->real, &(struct event){.kind = EVENT_STOP});
+}
+
+static void count_from(struct instance *instance, const struct frame *frame)
+{
+    struct frame_reader reader = frame_read(frame);
+    int64_t from_ns = (int64_t)read_u64(&reader);
+    if (read_end(&reader) && from_ns >= 0)
+        real_runtime_itl_from(instance->real, from_ns);
+    else
+        instance_trouble(instance, "the front counts from a time that makes no sense");
 }
 
 static void front_frame(struct instance *instance, const struct frame *frame)
@@ -139,6 +165,9 @@ static void front_frame(struct instance *instance, const struct frame *frame)
         break;
     case FRAME_STOP:
         stop_run(instance, frame);
+        break;
+    case FRAME_COUNT:
+        count_from(instance, frame);
         break;
     default:
         instance_trouble(instance, "the front sent a frame that it has no business to send");
@@ -178,8 +207,9 @@ static void on_down(void *self, uint32_t node, const char *why)
     struct instance *instance = self;
     char text[512];
     if (node == 0) {
-        /* Whoever is left without a front has nobody to serve. A refusal is worth a word, the end of the run is not. */
-        if (!instance->started)
+        /* Whoever is left without a front has nobody to serve. A refusal is worth a word; the end of the run, which may
+         * come while a replacement is made, is not. */
+        if (!instance->started && instance->start->incarnation == 0)
             snprintf(instance->trouble, sizeof instance->trouble, "the front: %s", why);
         instance->over = true;
     } else if (!instance->started) {
@@ -252,8 +282,11 @@ static bool make_node(struct instance *instance, char *error, size_t error_size)
     struct runtime *seam = real_runtime_seam(instance->real);
     if (instance->start->options->record_events != NULL) {
         char path[1200];
-        snprintf(path, sizeof path, "%s/node-%u.events", instance->start->options->record_events,
-                 instance->config->node);
+        char again[16] = "";
+        if (instance->start->incarnation > 0)
+            snprintf(again, sizeof again, ".%u", instance->start->incarnation);
+        snprintf(path, sizeof path, "%s/node-%u%s.events", instance->start->options->record_events,
+                 instance->config->node, again);
         instance->recording = recording_make(path, seam, error, error_size);
         if (instance->recording == NULL)
             return false;
@@ -362,6 +395,7 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
         .listener = {.self = instance, .up = on_up, .frame = on_frame, .down = on_down},
     };
     real_world_hello(instance->world, instance->config->node, instance->start->token, &config.own);
+    config.own.incarnation = instance->start->incarnation;
     instance->mesh = mesh_make(&config, error, error_size);
     return instance->mesh != NULL;
 }
@@ -373,6 +407,7 @@ static bool serves(void *self, uint32_t request)
 
 static void make_runtime(struct instance *instance)
 {
+    const struct load *load = &instance->world->scenario->load;
     bool verifies = instance->verifier != NULL;
     instance->answers = answers_make(
         &(struct answers_config){.vocab = instance->world->scenario->model.vocab, .serves = serves, .self = instance});
@@ -385,7 +420,7 @@ static void make_runtime(struct instance *instance)
         .mesh = instance->mesh,
         .fabric = instance->fabric,
         .stepper = executors_stepper(instance->executors),
-        .itl_from_ns = instance->world->scenario->load.warmup_ns,
+        .itl_from_ns = load->warmup_requests > 0 ? TIME_NEVER : load->warmup_ns,
         .produces_first_token = instance->config->role == ROLE_MIXED,
         .listener = {.self = instance,
                      .trace = instance_trace,

@@ -12,6 +12,7 @@ struct instance_start {
     const struct real_world *world;
     const struct real_options *options;
     uint32_t node;
+    uint32_t incarnation;  /* above 0: it takes the place of one that was lost */
     uint32_t device_first; /* ranks of instances on this machine that come before this one's */
     bool crowded;          /* real_world_crowded(), of this machine */
     char front_address[CONTROL_ADDRESS_BYTES];

@@ -63,7 +63,9 @@ static void on_row(void *self, const struct request_row *row, bool met)
 {
     (void)met; /* counted in the summary */
     struct launcher *launcher = self;
-    if (launcher->config->row != NULL && !launcher->config->row(launcher->config->self, row))
+    struct request_row told = *row;
+    told.conversation = launcher_conversation(launcher, row->request);
+    if (launcher->config->row != NULL && !launcher->config->row(launcher->config->self, &told))
         launcher->stop = true;
 }
 
@@ -80,15 +82,6 @@ static void handle(void *self, const struct event *event)
         recording_handle(launcher->recording, event);
     else
         node_handle(launcher->node, event);
-}
-
-static void child_died(void *self, uint32_t node)
-{
-    struct launcher *launcher = self;
-    real_runtime_unwatch(launcher->real, children_death_fd(launcher->children, node));
-    /* Once it is connected, the end of the connection says the same, after all that it has sent. */
-    if (!launcher->remotes[node].up && !launcher->remotes[node].finished && !launcher->remotes[node].lost)
-        launcher_break(launcher, LAUNCH_FAILED, "%s ended before it was ready", launcher_name(launcher, node));
 }
 
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */
@@ -158,6 +151,7 @@ static void make_listeners(struct launcher *launcher)
     launcher->merge = trace_merge_make(launcher->node_count, on_record, launcher);
     launcher->recorder = recorder_make(&(struct recorder_config){
         .warmup_ns = scenario->load.warmup_ns,
+        .warmup_requests = scenario->load.warmup_requests,
         .targets = scenario->targets,
         .node_count = launcher->node_count,
         .sink = {.row = on_row, .self = launcher},
@@ -189,22 +183,7 @@ static bool call_others(struct launcher *launcher)
         good = config->publish(config->publish_self, config->options->address, mesh_port(launcher->mesh),
                                launcher->token, error, sizeof error);
     } else {
-        launcher->children = children_start(
-            &(struct children_config){
-                .node_count = launcher->node_count,
-                .scenario = launcher->world->scenario->path,
-                .sets = config->sets,
-                .set_count = config->set_count,
-                .seed = launcher->world->seed,
-                .options = config->options,
-                .front_address = config->options->address,
-                .front_port = mesh_port(launcher->mesh),
-                .token = launcher->token,
-            },
-            error, sizeof error);
-        good = launcher->children != NULL;
-        for (uint32_t i = 1; i < launcher->node_count && good; i++)
-            real_runtime_watch(launcher->real, children_death_fd(launcher->children, i), child_died, launcher, i);
+        good = launcher_start_children(launcher, error, sizeof error);
     }
     if (!good)
         launcher_break(launcher, LAUNCH_FAILED, "%s", error);
@@ -243,12 +222,9 @@ static bool all_ready(const struct launcher *launcher)
 static void start(struct launcher *launcher)
 {
     int64_t origin_ns = clock_now_ns() + LEAD_NS;
-    for (uint32_t i = 1; i < launcher->node_count; i++) {
-        unsigned char bytes[8];
-        struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
-        write_u64(&writer, (uint64_t)(origin_ns + launcher->remotes[i].clock.offset_ns));
-        mesh_send(launcher->mesh, i, FRAME_START, bytes, writer.used);
-    }
+    launcher->origin_ns = origin_ns;
+    for (uint32_t i = 1; i < launcher->node_count; i++)
+        launcher_send_start(launcher, i, origin_ns);
     mesh_flush(launcher->mesh);
     launcher->started = true;
     while (clock_now_ns() < origin_ns)
@@ -264,6 +240,7 @@ static void turn(struct launcher *launcher)
     if (!launcher->started)
         return;
     launcher_answer(launcher);
+    launcher_replace(launcher);
     trace_merge_promise(launcher->merge, 0, real_runtime_now_ns(launcher->real));
     trace_merge_release(launcher->merge);
 }
@@ -282,8 +259,10 @@ static void stop(struct launcher *launcher, uint32_t within_ms)
     unsigned char bytes[4];
     struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
     write_u32(&writer, within_ms);
+    launcher->stopping = true;
     for (uint32_t i = 1; i < launcher->node_count; i++)
-        mesh_send(launcher->mesh, i, FRAME_STOP, bytes, writer.used);
+        if (!launcher->remotes[i].lost)
+            mesh_send(launcher->mesh, i, FRAME_STOP, bytes, writer.used);
     real_runtime_deliver(launcher->real, &(struct event){.kind = EVENT_STOP});
     int64_t until_ns = clock_now_ns() + (int64_t)within_ms * 1000000 + MARGIN_NS;
     while (!all_finished(launcher) && clock_now_ns() < until_ns && !interrupt_requested())
@@ -381,7 +360,10 @@ void launcher_run(const struct launcher_config *config, struct launch_result *re
     launcher->world = config->world;
     launcher->node_count = config->world->deployment->node_count;
     launcher->remotes = allocate(launcher->node_count, sizeof *launcher->remotes);
+    for (uint32_t i = 0; i < launcher->node_count; i++)
+        launcher->remotes[i].replace_at_ns = TIME_NEVER;
     launcher->arrival_timer = -1;
+    launcher->counted_ns = TIME_NEVER;
     launcher->began_ns = clock_now_ns();
     launcher->check.seed = config->world->seed;
     check_context_set(&launcher->check);

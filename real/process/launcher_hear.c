@@ -14,7 +14,7 @@
 static void name_peers(struct launcher *launcher, uint32_t node)
 {
     for (uint32_t i = 1; i < launcher->node_count; i++) {
-        if (!real_world_acquainted(launcher->world, node, i))
+        if (!real_world_acquainted(launcher->world, node, i) || !launcher->remotes[i].up)
             continue;
         unsigned char bytes[CONTROL_ADDRESS_BYTES + 16];
         struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
@@ -41,7 +41,9 @@ void launcher_up(void *self, uint32_t node, const struct hello *hello)
     struct remote *remote = &launcher->remotes[node];
     CHECK(hello != NULL);
     remote->up = true;
+    remote->ready = false;
     remote->place = *hello;
+    real_runtime_peer_up(launcher->real, node, hello->incarnation);
     struct hello own;
     real_world_hello(launcher->world, 0, launcher->token, &own);
     /* Where there is one clock, there is nothing to estimate. */
@@ -51,6 +53,11 @@ void launcher_up(void *self, uint32_t node, const struct hello *hello)
         remote->clock = clock_estimate_none();
         remote->clock_after = clock_estimate_none();
         ask_clock(launcher, node);
+    }
+    /* A replacement learns who is there; those who come after it learn of it. */
+    if (launcher->started) {
+        name_peers(launcher, node);
+        return;
     }
     for (uint32_t i = 1; i < launcher->node_count; i++)
         if (!launcher->remotes[i].up)
@@ -65,7 +72,8 @@ static bool clock_answer(struct launcher *launcher, uint32_t node, const struct 
     struct frame_reader reader = frame_read(frame);
     int64_t asked_ns = (int64_t)read_u64(&reader);
     int64_t stamp_ns = (int64_t)read_u64(&reader);
-    struct clock_estimate *estimate = launcher->started ? &remote->clock_after : &remote->clock;
+    bool after = launcher->started && !remote->replacing;
+    struct clock_estimate *estimate = after ? &remote->clock_after : &remote->clock;
     if (!read_end(&reader) || remote->clock_asks == 0 ||
         !clock_estimate_add(estimate, asked_ns, stamp_ns, clock_now_ns()))
         return false;
@@ -217,8 +225,12 @@ void launcher_down(void *self, uint32_t node, const char *why)
     struct remote *remote = &launcher->remotes[node];
     if (remote->finished)
         return;
-    remote->lost = true;
     remote->up = false;
+    if (remote->replacing) {
+        launcher_in_vain(launcher, node);
+        return;
+    }
+    remote->lost = true;
     if (!launcher->started) {
         launcher_break(launcher, LAUNCH_FAILED, "%s: %s", launcher_name(launcher, node), why);
         return;
@@ -230,4 +242,5 @@ void launcher_down(void *self, uint32_t node, const char *why)
     launcher->result->nodes_lost++;
     trace_merge_promise(launcher->merge, node, INT64_MAX);
     real_runtime_peer_down(launcher->real, node);
+    launcher_lost(launcher, node);
 }

@@ -20,8 +20,12 @@
 struct remote {
     bool up;
     bool ready;
-    bool lost;
+    bool lost; /* until a replacement takes part */
     bool finished;
+    bool replacing;        /* a replacement has been started, and does not take part yet */
+    uint32_t incarnation;  /* of the newest process */
+    uint32_t in_vain;      /* replacements in a row that ended before they took part */
+    int64_t replace_at_ns; /* when the next one is started; TIME_NEVER: none is to be */
     struct hello place;
     bool clock_apart;            /* its clock is another one than ours */
     uint32_t clock_asks;         /* still to be answered */
@@ -53,14 +57,19 @@ struct launcher {
     struct check_context check;
 
     int arrival_timer;
-    uint32_t front_live;    /* requests at the front, after its last event */
-    uint32_t answers;       /* closed loop: requests that ended and whose clients send the next one */
-    int64_t last_record_ns; /* of the run: when something last happened to a request */
+    uint32_t front_live;     /* requests at the front, after its last event */
+    uint32_t *conversations; /* by request; NULL: there are none */
+    uint32_t conversation_room;
+    struct clients *clients; /* of a load whose requests follow answers, else NULL */
+    int64_t counted_ns;      /* arrival of the first request behind a warm-up of so many; TIME_NEVER: not yet */
+    int64_t last_record_ns;  /* of the run: when something last happened to a request */
 
     bool started;
+    bool stopping;    /* nothing more arrives, and nobody is replaced any more */
     bool stop;        /* the caller wants no more rows */
     bool broken;      /* result->text says why */
     int64_t began_ns; /* CLOCK_MONOTONIC */
+    int64_t origin_ns; /* time 0 of the run */
 };
 
 /* The first thing that goes wrong is the one that is told. */
@@ -75,12 +84,21 @@ void launcher_frame(void *self, uint32_t node, const struct frame *frame);
 void launcher_down(void *self, uint32_t node, const char *why);
 void launcher_ask_clocks(struct launcher *launcher); /* once more, of nodes with other clocks */
 
+/* launcher_replace.c: others in place of lost instances. */
+bool launcher_start_children(struct launcher *launcher, char *error, size_t error_size);
+void launcher_lost(struct launcher *launcher, uint32_t node);    /* it is to be replaced, if that is the policy */
+void launcher_in_vain(struct launcher *launcher, uint32_t node); /* a replacement has ended */
+void launcher_replace(struct launcher *launcher);                /* what is due */
+void launcher_send_start(struct launcher *launcher, uint32_t node, int64_t origin_ns);
+
 /* launcher_load.c: arrivals. */
 bool launcher_load_make(struct launcher *launcher);
 void launcher_load_free(struct launcher *launcher);
 void launcher_feed(void *self, uint32_t argument);
 void launcher_after(void *self, const struct event *event); /* the front has handled something */
 void launcher_answer(struct launcher *launcher);
+void launcher_say_counted(struct launcher *launcher, uint32_t node); /* since when gaps count, if they do */
+uint32_t launcher_conversation(const struct launcher *launcher, uint32_t request); /* 0: of none */
 bool launcher_served(const struct launcher *launcher); /* every request has arrived and ended */
 
 /* launcher_result.c: what it came to. */

@@ -4,8 +4,54 @@
 
 #include "base/arith.h"
 
+#include <stdlib.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
+
+/* Requests whose clients wait for the answer, in no particular order, and behind them those that have ended since
+ * launcher_answer() was last called. */
+struct clients {
+    uint32_t *requests;
+    uint32_t waiting;
+    uint32_t count;
+    uint32_t room;
+};
+
+/* Clients send more when they are answered. Where a run is played again, all comes when it came. */
+static struct clients *make_clients(const struct launcher *launcher)
+{
+    enum arrival_kind arrivals = launcher->world->scenario->load.arrivals;
+    if ((arrivals != ARRIVAL_CLOSED && arrivals != ARRIVAL_SESSIONS) || launcher->config->arrivals != NULL)
+        return NULL;
+    struct clients *clients = calloc(1, sizeof *clients);
+    CHECK(clients != NULL);
+    return clients;
+}
+
+static void client_waits(struct clients *clients, uint32_t request)
+{
+    if (clients->count == clients->room) {
+        clients->room = max_u32(64, 2 * clients->room);
+        clients->requests = realloc(clients->requests, clients->room * sizeof *clients->requests);
+        CHECK(clients->requests != NULL);
+    }
+    clients->requests[clients->count++] = clients->requests[clients->waiting];
+    clients->requests[clients->waiting++] = request;
+}
+
+/* The front tells nobody that a request has ended, but it lives there until it does. */
+static void find_ended(struct launcher *launcher, struct clients *clients)
+{
+    for (uint32_t i = 0; i < clients->waiting && clients->waiting > launcher->front_live;) {
+        uint32_t request = clients->requests[i];
+        if (node_serves(launcher->node, request)) {
+            i++;
+            continue;
+        }
+        clients->requests[i] = clients->requests[--clients->waiting];
+        clients->requests[clients->waiting] = request;
+    }
+}
 
 bool launcher_load_make(struct launcher *launcher)
 {
@@ -16,6 +62,7 @@ bool launcher_load_make(struct launcher *launcher)
         launcher_break(launcher, LAUNCH_FAILED, "%s", error.text);
         return false;
     }
+    launcher->clients = make_clients(launcher);
     launcher->arrival_timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     CHECK(launcher->arrival_timer >= 0);
     real_runtime_watch(launcher->real, launcher->arrival_timer, launcher_feed, launcher, 0);
@@ -25,12 +72,57 @@ bool launcher_load_make(struct launcher *launcher)
 void launcher_load_free(struct launcher *launcher)
 {
     workload_free(launcher->workload);
+    if (launcher->clients != NULL)
+        free(launcher->clients->requests);
+    free(launcher->clients);
+    free(launcher->conversations);
     if (launcher->arrival_timer >= 0)
         close(launcher->arrival_timer);
 }
 
+/* A request's row is written when all nodes have reported its end: its conversation may have gone on by then. */
+static void note_conversation(struct launcher *launcher, uint32_t request)
+{
+    if (request >= launcher->conversation_room) {
+        launcher->conversation_room = max_u32(request + 1, 2 * launcher->conversation_room);
+        launcher->conversations =
+            realloc(launcher->conversations, launcher->conversation_room * sizeof *launcher->conversations);
+        CHECK(launcher->conversations != NULL);
+    }
+    launcher->conversations[request] = workload_conversation(launcher->workload, request);
+}
+
+uint32_t launcher_conversation(const struct launcher *launcher, uint32_t request)
+{
+    return launcher->conversations == NULL ? 0 : launcher->conversations[request];
+}
+
+/* The first request that counts has come, and gaps between tokens count from now on: everybody is told. */
+static void begin_counting(struct launcher *launcher)
+{
+    launcher->counted_ns = max_i64(launcher->world->scenario->load.warmup_ns, real_runtime_now_ns(launcher->real));
+    for (uint32_t i = 1; i < launcher->node_count; i++)
+        launcher_say_counted(launcher, i);
+}
+
+void launcher_say_counted(struct launcher *launcher, uint32_t node)
+{
+    unsigned char bytes[8];
+    struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
+    write_u64(&writer, (uint64_t)launcher->counted_ns);
+    if (launcher->counted_ns != TIME_NEVER)
+        mesh_send(launcher->mesh, node, FRAME_COUNT, bytes, writer.used);
+}
+
 static void arrive(struct launcher *launcher, const struct workload_item *item)
 {
+    const struct load *load = &launcher->world->scenario->load;
+    if (!item->is_abort && load->warmup_requests > 0 && item->spec.id == load->warmup_requests)
+        begin_counting(launcher);
+    if (!item->is_abort && launcher->clients != NULL)
+        client_waits(launcher->clients, item->spec.id);
+    if (!item->is_abort && load->arrivals == ARRIVAL_SESSIONS)
+        note_conversation(launcher, item->spec.id);
     real_runtime_deliver(launcher->real, &(struct event){.kind = EVENT_ARRIVAL,
                                                          .status = item->is_abort ? ARRIVAL_ABORT : ARRIVAL_NEW,
                                                          .id = item->spec.id,
@@ -63,30 +155,36 @@ void launcher_feed(void *self, uint32_t argument)
     arm(launcher);
 }
 
-/* The front tells nobody that a request has ended, but it lives there until it does. */
 void launcher_after(void *self, const struct event *event)
 {
+    (void)event;
     struct launcher *launcher = self;
-    uint32_t arrived = event->kind == EVENT_ARRIVAL && event->status == ARRIVAL_NEW;
-    uint32_t live = node_stats(launcher->node).requests_live;
-    if (launcher->world->scenario->load.arrivals == ARRIVAL_CLOSED && launcher->config->arrivals == NULL)
-        launcher->answers += launcher->front_live + arrived - live;
-    launcher->front_live = live;
+    launcher->front_live = node_stats(launcher->node).requests_live;
+    if (launcher->clients != NULL)
+        find_ended(launcher, launcher->clients);
 }
 
-/* Closed loop: a client whose request has ended sends its next one, outside of the event in which it ended. */
+/* A client whose request has ended sends its next one at once (closed loop) or when it has thought (conversation),
+ * outside of the event in which it ended. */
 void launcher_answer(struct launcher *launcher)
 {
+    struct clients *clients = launcher->clients;
     struct workload_item item;
-    bool answered = launcher->answers > 0;
-    for (; launcher->answers > 0; launcher->answers--)
-        if (workload_closed_next(launcher->workload, real_runtime_now_ns(launcher->real), &item))
+    if (clients == NULL || clients->count == clients->waiting)
+        return;
+    while (clients->count > clients->waiting) {
+        uint32_t request = clients->requests[--clients->count];
+        int64_t now_ns = real_runtime_now_ns(launcher->real);
+        workload_answered(launcher->workload, request, now_ns);
+        if (launcher->world->scenario->load.arrivals == ARRIVAL_CLOSED &&
+            workload_closed_next(launcher->workload, now_ns, &item))
             arrive(launcher, &item);
-    if (answered)
-        arm(launcher);
+    }
+    arm(launcher);
 }
 
 bool launcher_served(const struct launcher *launcher)
 {
-    return launcher->front_live == 0 && launcher->answers == 0 && workload_next_ns(launcher->workload) == TIME_NEVER;
+    return launcher->front_live == 0 && (launcher->clients == NULL || launcher->clients->count == 0) &&
+           workload_next_ns(launcher->workload) == TIME_NEVER;
 }

@@ -72,7 +72,8 @@ void launcher_summarize(struct launcher *launcher, int64_t end_ns)
     struct launch_result *result = launcher->result;
     struct run_summary *summary = &result->summary;
     summary->seed = launcher->world->seed;
-    summary->start_ns = min_i64(launcher->world->scenario->load.warmup_ns, end_ns);
+    const struct load *load = &launcher->world->scenario->load;
+    summary->start_ns = min_i64(load->warmup_requests > 0 ? launcher->counted_ns : load->warmup_ns, end_ns);
     summary->end_ns = end_ns;
     summary->event_count += real_runtime_ledger(launcher->real)->events;
     recorder_summary(launcher->recorder, summary);

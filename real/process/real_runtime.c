@@ -53,6 +53,7 @@ struct real_runtime {
     int timer;
     int64_t timer_at_ns; /* what the timer is set to */
     int64_t timers[TIMERS_MAX];
+    uint32_t incarnations[NODES_MAX]; /* of the newest connection with each */
 
     /* The launch in progress. */
     bool launched;
@@ -183,6 +184,11 @@ static void drain_pending(struct real_runtime *real)
     }
 }
 
+void real_runtime_itl_from(struct real_runtime *real, int64_t from_ns)
+{
+    real->config.itl_from_ns = from_ns;
+}
+
 void real_runtime_deliver(struct real_runtime *real, const struct event *event)
 {
     drain_pending(real);
@@ -268,17 +274,30 @@ bool real_runtime_frame(struct real_runtime *real, uint32_t source, const struct
 /* May be called while the node sends: the mesh gives up a peer that does not read. */
 void real_runtime_peer_down(struct real_runtime *real, uint32_t node)
 {
-    struct event event = {.kind = EVENT_PEER_LOST, .status = PEER_SUSPECTED, .id = node};
+    uint32_t incarnation = real->incarnations[node];
+    struct event event = {.kind = EVENT_PEER_LOST, .status = PEER_SUSPECTED, .id = node, .count = incarnation};
     for (uint32_t i = 0; i < real->failure_count; i++)
         real->failures[i].over = real->failures[i].over || real->failures[i].node == node;
     push_pending(real, &event, NULL, 0);
     if (real->config.fabric != NULL) {
-        real->fence = fabric_thread_remove(real->config.fabric, node);
+        real->fence = fabric_thread_remove(real->config.fabric, node, incarnation);
         real->fence_done = UINT64_MAX; /* patience begins with the next look */
         return;                        /* fenced when the fabric thread says so */
     }
     event.status = PEER_FENCED;
     push_pending(real, &event, NULL, 0);
+}
+
+void real_runtime_peer_up(struct real_runtime *real, uint32_t node, uint32_t incarnation)
+{
+    real->incarnations[node] = incarnation;
+}
+
+void real_runtime_peer_replaced(struct real_runtime *real, uint32_t node)
+{
+    struct event event = {.kind = EVENT_PEER_LOST, .id = node, .count = real->incarnations[node] - 1};
+    for (event.status = PEER_SUSPECTED; event.status <= PEER_FENCED; event.status++)
+        push_pending(real, &event, NULL, 0);
 }
 
 void real_runtime_immediate(struct real_runtime *real, uint32_t immediate, uint64_t count)
@@ -341,6 +360,11 @@ static void op_write_post(struct runtime *rt, const struct paged_write *write)
 {
     struct real_runtime *real = of(rt);
     CHECK(real->config.fabric != NULL && real->posted_count < real->config.limits.writes_in_flight);
+    if (write->destination_incarnation != real->incarnations[write->destination]) {
+        struct event failed = {.kind = EVENT_WRITE_DONE, .status = WRITE_FAILED, .id = write->ticket};
+        push_pending(real, &failed, NULL, 0);
+        return;
+    }
     struct posted *posted = &real->posted[real->posted_count++];
     *posted = (struct posted){.write = *write, .posted_ns = rt->now_ns};
     if (real->config.listener.written != NULL)
@@ -581,8 +605,11 @@ static void fabric_event(struct real_runtime *real, const struct fabric_event *e
 {
     const struct real_listener *listener = &real->config.listener;
     if (event->kind == FABRIC_WRITE_DONE) {
-        uint32_t node = real->posted[posted_place(real, event->id)].write.destination;
-        if (event->closed != 0 && real->config.mesh != NULL && mesh_up(real->config.mesh, node))
+        const struct paged_write *write = &real->posted[posted_place(real, event->id)].write;
+        uint32_t node = write->destination;
+        bool there = real->config.mesh != NULL && mesh_up(real->config.mesh, node) &&
+                     write->destination_incarnation == real->incarnations[node];
+        if (event->closed != 0 && there)
             ask_to_close(real, node, event);
         else
             write_done(real, event);
@@ -612,8 +639,10 @@ static void fabric_turn(struct real_runtime *real)
         else if (report.kind == REPORT_CLOSED)
             send_closed(real, &report);
         else if (report.kind == REPORT_FENCED)
-            real_runtime_deliver(real,
-                                 &(struct event){.kind = EVENT_PEER_LOST, .status = PEER_FENCED, .id = report.node});
+            real_runtime_deliver(real, &(struct event){.kind = EVENT_PEER_LOST,
+                                                       .status = PEER_FENCED,
+                                                       .id = report.node,
+                                                       .count = report.event.count});
         else if (real->report != NULL)
             real->report(real->report_self, &report);
         else

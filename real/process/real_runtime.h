@@ -69,6 +69,9 @@ struct runtime *real_runtime_seam(struct real_runtime *real);
 void real_runtime_origin(struct real_runtime *real, int64_t monotonic_ns);
 int64_t real_runtime_now_ns(const struct real_runtime *real);
 
+/* Gaps between tokens count from then on, not from config.itl_from_ns; of steps that are reported from now on. */
+void real_runtime_itl_from(struct real_runtime *real, int64_t from_ns);
+
 /* Gives the node an event; not from within the node. */
 void real_runtime_deliver(struct real_runtime *real, const struct event *event);
 
@@ -76,6 +79,13 @@ void real_runtime_deliver(struct real_runtime *real, const struct event *event);
  * FRAME_CLOSED are the runtimes' own; false: it makes no sense, and the node does not hear of it. */
 bool real_runtime_frame(struct real_runtime *real, uint32_t source, const struct frame *frame);
 void real_runtime_peer_down(struct real_runtime *real, uint32_t node);
+
+/* A connection with that incarnation of the peer is there; the node hears of a replacement by its HELLO. */
+void real_runtime_peer_up(struct real_runtime *real, uint32_t node, uint32_t incarnation);
+
+/* For a node that begins when a peer is a replacement already: its predecessors are gone, and could never write here.
+ */
+void real_runtime_peer_replaced(struct real_runtime *real, uint32_t node);
 void real_runtime_immediate(struct real_runtime *real, uint32_t immediate, uint64_t count);
 
 /* Calls `ready` in a turn whenever `fd` is readable. */

@@ -33,12 +33,6 @@ static bool check(const struct real_world *world, struct user_error *error)
         if (world->deployment->configs[i].scheduler.draft_tokens > 0)
             user_error_set(error, scenario->path, 0, NULL, "%s drafts tokens; in a real run a step yields one", name);
     }
-    if (world->scenario->load.arrivals == ARRIVAL_SESSIONS)
-        user_error_set(error, world->scenario->path, 0, "load",
-                       "is of sessions, whose turns follow answers; they are simulated, not yet run for real");
-    if (world->scenario->load.warmup_requests > 0)
-        user_error_set(error, world->scenario->path, 0, "load.warmup_requests",
-                       "is for simulations; the warm-up of a real run is a time, load.warmup");
     return !error->set;
 }
 

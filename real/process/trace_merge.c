@@ -68,6 +68,14 @@ void trace_merge_promise(struct trace_merge *merge, uint32_t node, int64_t time_
     merge->queues[node].promised_ns = max_i64(merge->queues[node].promised_ns, time_ns);
 }
 
+void trace_merge_again(struct trace_merge *merge, uint32_t node, int64_t time_ns)
+{
+    struct queue *queue = &merge->queues[node];
+    CHECK(queue->promised_ns == INT64_MAX);
+    bool waiting = queue->first < queue->count;
+    queue->promised_ns = waiting ? max_i64(time_ns, queue->records[queue->count - 1].time_ns) : time_ns;
+}
+
 /* The earliest time at which a record of the node may still come, or waits. */
 static int64_t earliest_ns(const struct queue *queue)
 {

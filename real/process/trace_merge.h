@@ -21,6 +21,9 @@ void trace_merge_add(struct trace_merge *merge, uint32_t node, const struct time
 /* The node will send nothing earlier than `time_ns`; INT64_MAX: nothing at all. */
 void trace_merge_promise(struct trace_merge *merge, uint32_t node, int64_t time_ns);
 
+/* A node that was gone is there again, and will send nothing earlier than `time_ns`. */
+void trace_merge_again(struct trace_merge *merge, uint32_t node, int64_t time_ns);
+
 /* Passes on what can be. */
 void trace_merge_release(struct trace_merge *merge);
 

@@ -5,6 +5,7 @@ return machine {
   name = "GB200 NVL72 tray, ConnectX-7",
   gpu = "GB200",
   gpus = 4,                      -- SemiAnalysisAI/InferenceX-app@77ca49a, gpu-specs.ts
+  nvlink_gpus = 72,              -- of a rack
   memory = GiB(185),             -- 198.7e9 bytes; ai-dynamo/aiconfigurator@095f58a, systems/gb200.yaml
   memory_bandwidth = TB_s(8),    -- InferenceX-app@77ca49a
   bf16 = TFLOPS(2500),           -- dense; InferenceX-app@77ca49a

@@ -6,5 +6,6 @@ return scenario {
     prefill = pool { role = "prefill", machine = require "hardware.h200", shardings = { { tensor = 8 } } },
     decode = pool { role = "decode", machine = require "hardware.h200", shardings = { { tensor = 8 } } },
   },
+  routing = { decode = "round_robin", prefill = "round_robin" }, -- Dynamo's default
   load = closed { concurrency = 64, requests = 640, prompt = uniform(820, 1024), output = uniform(820, 1024) },
 }

@@ -24,6 +24,7 @@ struct hardware {
     char gpu[16];             /* "H100", "H200", ...: selects the measured kernels; empty: only `steps` */
     char kernel_folder[1024]; /* packs of measured kernels beside the scenario; "": only the library's */
     uint32_t gpus_per_node;
+    uint32_t nvlink_gpus;  /* that NVLink joins, of several machines; 0: those of a machine */
     uint64_t memory_bytes; /* per GPU */
     uint64_t memory_bytes_per_s;
     uint64_t bf16_flops;              /* dense, per second */

@@ -23,6 +23,12 @@ static void source_free(struct source *source)
     results_requests_free(&source->requests);
 }
 
+static struct workload_arrivals source_arrivals(const struct source *source)
+{
+    const struct results_requests *requests = &source->requests;
+    return (struct workload_arrivals){requests->count, requests->arrived_ns, requests->conversations};
+}
+
 /* The scenario must still make the requests that were stored: the same lengths in the same order. */
 static bool same_requests(const struct source *source, struct scenario *scenario, struct user_error *error)
 {
@@ -32,7 +38,7 @@ static bool same_requests(const struct source *source, struct scenario *scenario
         if (trace == NULL)
             return false;
     }
-    const struct workload_arrivals arrivals = {source->requests.count, source->requests.arrived_ns};
+    const struct workload_arrivals arrivals = source_arrivals(source);
     struct workload *workload = workload_create_again(&scenario->load, source->report.seed, trace, &arrivals, error);
     struct workload_item item;
     bool same = workload != NULL;
@@ -106,7 +112,7 @@ static int play(const struct backend *backends, size_t count, struct results *st
         .sets = source->sets,
         .set_count = source->set_count,
         .seed = source->report.seed,
-        .arrivals = {source->requests.count, source->requests.arrived_ns},
+        .arrivals = source_arrivals(source),
     };
     bool was_real = strcmp(source->report.backend, "real") == 0;
     const struct backend *backend = backend_choose(backends, count, was_real ? "sim" : "real", arguments, error);

@@ -259,6 +259,7 @@ struct results_requests {
     int64_t *arrived_ns;
     uint32_t *prompt_tokens;
     uint32_t *output_tokens;
+    uint32_t *conversations; /* 0: of none, or nobody noted it */
 };
 bool results_requests_read(struct results *store, int64_t run, struct results_requests *requests,
                            struct user_error *error);

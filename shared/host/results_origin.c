@@ -75,7 +75,9 @@ static bool grow(struct results_requests *requests, uint32_t *room)
     requests->prompt_tokens = prompts == NULL ? requests->prompt_tokens : prompts;
     uint32_t *outputs = realloc(requests->output_tokens, *room * sizeof *outputs);
     requests->output_tokens = outputs == NULL ? requests->output_tokens : outputs;
-    return arrived != NULL && prompts != NULL && outputs != NULL;
+    uint32_t *conversations = realloc(requests->conversations, *room * sizeof *conversations);
+    requests->conversations = conversations == NULL ? requests->conversations : conversations;
+    return arrived != NULL && prompts != NULL && outputs != NULL && conversations != NULL;
 }
 
 bool results_requests_read(struct results *store, int64_t run, struct results_requests *requests,
@@ -85,7 +87,8 @@ bool results_requests_read(struct results *store, int64_t run, struct results_re
     *requests = (struct results_requests){.count = 0};
     sqlite3_stmt *rows = results_prepare(
         store,
-        "SELECT request, arrived_ns, prompt_tokens, output_tokens FROM request WHERE run_id = ? ORDER BY request",
+        "SELECT request, arrived_ns, prompt_tokens, output_tokens, coalesce(conversation, 0) FROM request"
+        " WHERE run_id = ? ORDER BY request",
         error);
     if (rows == NULL)
         return false;
@@ -104,6 +107,7 @@ bool results_requests_read(struct results *store, int64_t run, struct results_re
             requests->arrived_ns[k] = at_ns;
             requests->prompt_tokens[k] = (uint32_t)sqlite3_column_int64(rows, 2);
             requests->output_tokens[k] = (uint32_t)sqlite3_column_int64(rows, 3);
+            requests->conversations[k] = (uint32_t)sqlite3_column_int64(rows, 4);
             requests->count++;
         }
     }
@@ -120,5 +124,6 @@ void results_requests_free(struct results_requests *requests)
     free(requests->arrived_ns);
     free(requests->prompt_tokens);
     free(requests->output_tokens);
+    free(requests->conversations);
     *requests = (struct results_requests){.count = 0};
 }

@@ -479,8 +479,17 @@ static const char *const version_6[] = {
     NULL,
 };
 
+/* ---- Version 7: conversations ------------------------------------------------------------------------------------ */
+
+static const char *const version_7[] = {
+    /* Whose turn the request was, from 1 on: what a run needs to be played again. NULL: of none. */
+    "ALTER TABLE request ADD COLUMN conversation INTEGER CHECK (conversation > 0)",
+
+    NULL,
+};
+
 const struct results_migration results_migrations[] = {
-    {version_1}, {version_2}, {version_3}, {version_4}, {version_5}, {version_6},
+    {version_1}, {version_2}, {version_3}, {version_4}, {version_5}, {version_6}, {version_7},
 };
 const uint32_t results_migration_count = sizeof results_migrations / sizeof *results_migrations;
 

@@ -244,7 +244,7 @@ void results_run_abort(struct results *store)
 /* ---- Rows ------------------------------------------------------------------------------------------------------- */
 
 static const char *const statement_texts[STATEMENT_COUNT] = {
-    [STATEMENT_REQUEST] = "INSERT INTO request VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+    [STATEMENT_REQUEST] = "INSERT INTO request VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,nullif(?,0))",
     [STATEMENT_TRANSFER] = "INSERT INTO transfer (run_id, request, epoch, source, destination, layers,"
                            " bytes, writes, posted_ns, landed_ns, confirmed_ns, ticket)"
                            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
@@ -308,6 +308,7 @@ bool results_add_request(struct results *store, const struct request_row *row, s
     sqlite3_bind_int(statement, 11, row->preemptions);
     sqlite3_bind_int(statement, 12, row->warmup);
     bind_boundaries(statement, 13, row);
+    sqlite3_bind_int64(statement, 13 + BOUNDARY_COUNT, row->conversation);
     return results_step_done(store, statement, error);
 }
 

@@ -35,6 +35,7 @@ struct request_row {
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     uint32_t cached_tokens; /* found in the prefiller's prefix index */
+    uint32_t conversation;  /* whose turn it is, from 1 on; 0: it is none */
     uint16_t decoder;
     uint16_t prefiller;
     uint8_t outcome; /* enum outcome */

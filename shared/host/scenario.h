@@ -4,6 +4,7 @@
 #ifndef TANDEM_HOST_SCENARIO_H
 #define TANDEM_HOST_SCENARIO_H
 
+#include "base/arith.h"
 #include "host/engine.h"
 #include "host/fault.h"
 #include "host/hardware.h"
@@ -109,7 +110,14 @@ struct pool {
     uint32_t experts_redundant;           /* copies of routed experts that an instance holds beside the experts */
     struct scheduler_policy scheduler;
     struct draft draft; /* has a meaning where scheduler.draft_tokens > 0 */
+    int64_t replace_ns; /* from when the loss of an instance is known to the start of another in its place */
 };
+
+/* Whether lost instances of the pool are replaced: not where nobody said when. */
+static inline bool pool_replaces(const struct pool *pool)
+{
+    return pool->replace_ns > 0 && pool->replace_ns != TIME_NEVER;
+}
 
 enum target_metric { TARGET_TTFT = 1, TARGET_TPOT = 2, TARGET_E2E = 3, TARGET_ITL = 4 };
 

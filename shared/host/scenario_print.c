@@ -128,6 +128,9 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
         visit_fields(walk, path, &schema_sharding, &pool->shardings[k]);
     }
     visit_draft(walk, pool);
+    snprintf(path, sizeof path, "pools.%s", pool->name);
+    if (pool_replaces(pool)) /* as with drafts: other scenarios mean what they meant */
+        visit_fields(walk, path, &schema_replace, pool);
     snprintf(path, sizeof path, "pools.%s.machine", pool->name);
     visit_fields(walk, path, &schema_machine, &pool->hardware);
     visit_steps(walk, path, pool->hardware.steps);

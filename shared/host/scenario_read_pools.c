@@ -186,7 +186,7 @@ static void read_plan_range(const struct cursor *pool, struct pool *result)
 
 static void read_pool(const struct cursor *pools, const char *name, struct pool *pool)
 {
-    static const char *const others[] = {"draft", "engine", "machine", "plan", "shardings"};
+    static const char *const others[] = {"draft", "engine", "machine", "plan", "replace", "shardings"};
     lua_State *L = pools->reader->L;
     cursor_push_table(pools, name, "pool");
     struct cursor cursor = cursor_below(pools, name);
@@ -196,6 +196,7 @@ static void read_pool(const struct cursor *pools, const char *name, struct pool 
     read_plan_range(&cursor, pool);
     read_shardings(&cursor, pool);
     read_draft(&cursor, pool);
+    read_fields(&cursor, &schema_replace, pool);
     read_machine(&cursor, &pool->hardware);
     read_engine(&cursor, &pool->engine);
     lua_pop(L, 1);

@@ -108,6 +108,7 @@ static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
     TEXT("gpu", struct hardware, gpu), /* scenario_read_steps.c says when it may be absent */
     COUNT_REQUIRED("gpus", struct hardware, gpus_per_node, 1, 1024, NULL),
+    COUNT("nvlink_gpus", struct hardware, nvlink_gpus, 0, 0, 4096, NULL),
     QUANTITY_REQUIRED("memory", struct hardware, memory_bytes, QUANTITY_BYTES, INT64_C(1) << 20, ANY - 1),
     QUANTITY_REQUIRED("memory_bandwidth", struct hardware, memory_bytes_per_s, QUANTITY_BYTE_RATE, 1000000, ANY - 1),
     QUANTITY_REQUIRED("bf16", struct hardware, bf16_flops, QUANTITY_FLOPS, INT64_C(1000000000), ANY - 1),
@@ -175,6 +176,11 @@ static const struct field draft_fields[] = {
     FLAG("reuse", struct pool, draft.reuse, 0),
 };
 const struct schema schema_draft = {draft_fields, LENGTH(draft_fields)};
+
+static const struct field replace_fields[] = {
+    TIME("replace", struct pool, replace_ns, TIME_NEVER, 1, ANY),
+};
+const struct schema schema_replace = {replace_fields, LENGTH(replace_fields)};
 
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};

@@ -56,7 +56,8 @@ extern const struct schema schema_steps;
 extern const struct schema schema_steps_draft;
 extern const struct schema schema_pool;
 extern const struct schema schema_engine;
-extern const struct schema schema_draft; /* of struct pool */
+extern const struct schema schema_draft;   /* of struct pool */
+extern const struct schema schema_replace; /* of struct pool */
 extern const struct schema schema_sharding;
 extern const struct schema schema_routing;
 extern const struct schema schema_admission;

@@ -15,14 +15,15 @@
 struct session {
     uint32_t number;
     uint32_t turns_left; /* the one in hand included */
-    uint32_t request;    /* that is under way, unless the user thinks */
+    uint32_t key;        /* in the map */
     int64_t turn_ns;     /* of the next turn, while the user thinks */
     uint64_t said;       /* tokens of the turns before */
     uint32_t answer;     /* tokens of the answer under way */
     struct rng lengths;
 };
 
-/* Conversations that go on, by slot. A user who thinks is in the heap, one who waits for an answer in the map. */
+/* Conversations that go on, by slot. A user who thinks is in the heap, one who waits for an answer in the map. Of a run
+ * that is played again all are in the map: nobody knows who thinks. */
 struct table {
     void *memory;
     uint32_t capacity;
@@ -31,7 +32,7 @@ struct table {
     uint32_t unused_count;
     uint32_t *positions;
     struct slot_heap thinking; /* by time of the next turn, then number */
-    struct index_map waiting;  /* by request */
+    struct index_map waiting;  /* by request, or where the run is played again by number */
 };
 
 struct sessions {
@@ -105,7 +106,7 @@ static void table_grow(struct table *table)
         if (slot_heap_holds(&old.thinking, slot))
             think(table, slot);
         else
-            index_map_put(&table->waiting, table->items[slot].request, slot);
+            index_map_put(&table->waiting, table->items[slot].key, slot);
     }
     free(old.memory);
 }
@@ -190,9 +191,19 @@ static void name_blocks(struct sessions *sessions, const struct session *session
     spec->blocks = sessions->blocks;
 }
 
-void sessions_take(struct sessions *sessions, uint32_t id, struct request_spec *spec)
+/* The user says what the next turn adds. */
+static void speak(struct sessions *sessions, struct session *session, struct request_spec *spec)
 {
     const struct load *load = sessions->load;
+    session->said += length_draw(&load->prompt, &session->lengths);
+    session->answer = length_draw(&load->output, &session->lengths);
+    spec->prompt_tokens = (uint32_t)(load->session_system_tokens + session->said);
+    spec->output_tokens = session->answer;
+    name_blocks(sessions, session, spec->prompt_tokens, spec);
+}
+
+void sessions_take(struct sessions *sessions, uint32_t id, struct request_spec *spec)
+{
     struct table *table = &sessions->table;
     const struct slot_heap_entry *first = slot_heap_top(&table->thinking);
     uint32_t slot;
@@ -202,15 +213,17 @@ void sessions_take(struct sessions *sessions, uint32_t id, struct request_spec *
         slot = first->slot;
         slot_heap_remove(&table->thinking, slot);
     }
-    struct session *session = &table->items[slot];
-    uint32_t words = length_draw(&load->prompt, &session->lengths);
-    session->answer = length_draw(&load->output, &session->lengths);
-    session->said += words;
-    session->request = id;
+    table->items[slot].key = id;
     index_map_put(&table->waiting, id, slot);
-    spec->prompt_tokens = (uint32_t)(load->session_system_tokens + session->said);
-    spec->output_tokens = session->answer;
-    name_blocks(sessions, session, spec->prompt_tokens, spec);
+    speak(sessions, &table->items[slot], spec);
+}
+
+/* The time that the user thinks after the answer to a turn that is not the last. */
+static uint64_t answer(const struct load *load, struct session *session)
+{
+    session->said += session->answer;
+    session->turns_left--;
+    return rng_exponential(&session->lengths, (uint64_t)load->session_think_ns);
 }
 
 void sessions_answered(struct sessions *sessions, uint32_t id, int64_t now_ns)
@@ -220,12 +233,38 @@ void sessions_answered(struct sessions *sessions, uint32_t id, int64_t now_ns)
     CHECK(slot != INDEX_NONE);
     index_map_remove(&table->waiting, id);
     struct session *session = &table->items[slot];
-    session->said += session->answer;
-    if (--session->turns_left == 0) {
+    if (session->turns_left == 1) {
         table->unused[table->unused_count++] = slot;
         return;
     }
-    uint64_t think_ns = rng_exponential(&session->lengths, (uint64_t)sessions->load->session_think_ns);
-    session->turn_ns = time_add(now_ns, (int64_t)think_ns);
+    session->turn_ns = time_add(now_ns, (int64_t)answer(sessions->load, session));
     think(table, slot);
+}
+
+uint32_t sessions_number(const struct sessions *sessions, uint32_t id)
+{
+    uint32_t slot = index_map_get(&sessions->table.waiting, id);
+    CHECK(slot != INDEX_NONE);
+    return sessions->table.items[slot].number;
+}
+
+bool sessions_take_again(struct sessions *sessions, uint32_t number, struct request_spec *spec)
+{
+    struct table *table = &sessions->table;
+    uint32_t slot = index_map_get(&table->waiting, number);
+    if (slot == INDEX_NONE) {
+        if (number != sessions->begun)
+            return false;
+        slot = begin(sessions);
+        table->items[slot].key = number;
+        index_map_put(&table->waiting, number, slot);
+    } else {
+        answer(sessions->load, &table->items[slot]);
+    }
+    speak(sessions, &table->items[slot], spec);
+    if (table->items[slot].turns_left == 1) {
+        index_map_remove(&table->waiting, number);
+        table->unused[table->unused_count++] = slot;
+    }
+    return true;
 }

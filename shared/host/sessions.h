@@ -7,7 +7,7 @@
  * not yet full is another one when it is.
  *
  * What a turn says is drawn from (seed, conversation, turn) and does not depend on when anything was answered; which
- * turn a request id stands for does.
+ * turn a request id stands for does. A run that is played again is therefore told of each request whose turn it was.
  */
 #ifndef TANDEM_HOST_SESSIONS_H
 #define TANDEM_HOST_SESSIONS_H
@@ -16,6 +16,7 @@
 #include "host/scenario.h"
 #include "runtime.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct sessions;
@@ -32,6 +33,13 @@ void sessions_take(struct sessions *sessions, uint32_t id, struct request_spec *
 
 /* A request has ended, answered or not: its conversation goes on, if it has a turn left. */
 void sessions_answered(struct sessions *sessions, uint32_t id, int64_t now_ns);
+
+/* The conversation of a request that has not ended, counted from 0. */
+uint32_t sessions_number(const struct sessions *sessions, uint32_t id);
+
+/* The next turn of the conversation with that number, whoever has been answered by then, as sessions_take() gives it;
+ * the two do not mix. False: that conversation has no such turn, or an earlier one has not begun. */
+bool sessions_take_again(struct sessions *sessions, uint32_t number, struct request_spec *spec);
 
 /* Most tokens of a request, prompt and answer; and the mean prompt, in thousandths. */
 uint64_t sessions_tokens_max(const struct load *load);

@@ -313,6 +313,9 @@ static void make_request(struct workload *workload, int64_t arrival_ns, struct w
         }
     } else if (workload->load.arrivals == ARRIVAL_LISTED) {
         make_listed(workload, arrival_ns, spec);
+    } else if (workload->sessions != NULL && workload->given != NULL) {
+        bool there = sessions_take_again(workload->sessions, workload->given->conversations[id] - 1, spec);
+        CHECK(there); /* turns_are_there() */
     } else if (workload->sessions != NULL) {
         sessions_take(workload->sessions, id, spec);
     } else {
@@ -357,10 +360,17 @@ bool workload_closed_next(struct workload *workload, int64_t now_ns, struct work
 
 void workload_answered(struct workload *workload, uint32_t id, int64_t now_ns)
 {
-    if (workload->sessions == NULL)
+    if (workload->sessions == NULL || workload->given != NULL)
         return;
     sessions_answered(workload->sessions, id, now_ns);
     look_ahead(workload);
+}
+
+uint32_t workload_conversation(const struct workload *workload, uint32_t id)
+{
+    if (workload->sessions == NULL)
+        return 0;
+    return workload->given != NULL ? workload->given->conversations[id] : sessions_number(workload->sessions, id) + 1;
 }
 
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
@@ -538,6 +548,22 @@ static bool prepare_trace(struct workload *workload, struct user_error *error)
     return find_requests(workload, error);
 }
 
+/* Whether the conversations that the requests of a run are said to belong to have so many turns. */
+static bool turns_are_there(const struct workload *workload, struct user_error *error)
+{
+    const struct workload_arrivals *given = workload->given;
+    struct sessions *sessions = sessions_make(&workload->load, workload->seed);
+    struct request_spec spec;
+    uint32_t id = 0;
+    while (id < given->count && given->conversations != NULL && given->conversations[id] > 0 &&
+           sessions_take_again(sessions, given->conversations[id] - 1, &spec))
+        id++;
+    sessions_free(sessions);
+    if (id < given->count)
+        user_error_set(error, NULL, 0, "load", "of which conversation request %" PRIu32 " is a turn is not known", id);
+    return id == given->count;
+}
+
 static bool prepare(struct workload *workload, struct user_error *error)
 {
     const struct load *load = &workload->load;
@@ -564,12 +590,11 @@ static bool prepare(struct workload *workload, struct user_error *error)
     workload->prompts = rng_stream(workload->seed, 0, RNG_PROMPT_LENGTH);
     workload->outputs = rng_stream(workload->seed, 0, RNG_OUTPUT_LENGTH);
     workload->abort_draws = rng_stream(workload->seed, 0, RNG_ABORTS);
-    if (load->arrivals == ARRIVAL_SESSIONS && workload->given != NULL)
-        return wrong(error, "load",
-                     "is of conversations, which cannot be played again: whose turn a request was depends on when "
-                     "others were answered");
-    if (load->arrivals == ARRIVAL_SESSIONS)
+    if (load->arrivals == ARRIVAL_SESSIONS) {
+        if (workload->given != NULL && !turns_are_there(workload, error))
+            return false;
         workload->sessions = sessions_make(&workload->load, workload->seed);
+    }
     look_ahead(workload);
     return true;
 }

@@ -75,14 +75,16 @@ struct workload;
 struct workload *workload_create(const struct load *load, uint64_t seed, const struct trace_file *trace,
                                  struct user_error *error);
 
-/* Instants of requests that have arrived before, by id, not descending: a run that is played again. */
+/* Requests that have arrived before, by id: a run that is played again. */
 struct workload_arrivals {
     uint32_t count;
-    const int64_t *at_ns;
+    const int64_t *at_ns;          /* not descending */
+    const uint32_t *conversations; /* whose turns they were, as workload_conversation() said; NULL: of none */
 };
 
 /* The same requests, with the aborts of their clients as long after, but at these instants; must outlive the workload.
- * Nothing else ends the load, and a closed loop is open: its requests come when they came. */
+ * Nothing else ends the load, and a closed loop is open: its requests come when they came, as do the turns of
+ * conversations. NULL where a request is no turn that the load has. */
 struct workload *workload_create_again(const struct load *load, uint64_t seed, const struct trace_file *trace,
                                        const struct workload_arrivals *arrivals, struct user_error *error);
 
@@ -103,6 +105,9 @@ bool workload_closed_next(struct workload *workload, int64_t now_ns, struct work
 /* A request has ended, completed or not. In a load of conversations its next turn, if there is one, comes some time
  * after: ask for the next item again. Nothing in other loads. */
 void workload_answered(struct workload *workload, uint32_t id, int64_t now_ns);
+
+/* The conversation of a request, from 1 on, until workload_answered(); 0 in other loads. */
+uint32_t workload_conversation(const struct workload *workload, uint32_t id);
 
 void workload_describe(const struct workload *workload, struct workload_summary *summary);
 

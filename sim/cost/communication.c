@@ -22,7 +22,7 @@ struct operator_time all_reduce_time(const struct device *device, const struct k
     if (ranks <= 1.0)
         return (struct operator_time){
             .bound = BOUND_COMMUNICATION, .estimate = ESTIMATE_MODELLED, .source = "one rank"};
-    double local = ranks < (double)device->gpus_per_node ? ranks : (double)device->gpus_per_node;
+    double local = ranks < (double)device->nvlink_gpus ? ranks : (double)device->nvlink_gpus;
     uint32_t size = local <= 2.0 ? 0 : local <= 4.0 ? 1 : 2;
     const struct latency_curve *curve = device->tables->all_reduce[size];
     double ns = latency_curve_ns(curve, elements);
@@ -37,7 +37,7 @@ struct operator_time all_reduce_time(const struct device *device, const struct k
         source = sheet->source;
     }
     if (nodes > 1.0) {
-        /* Reduced inside each node, then a ring over the nodes in which every GPU carries its share. */
+        /* Reduced where NVLink reaches, then a ring over what it joins in which every GPU carries its share. */
         double bytes = 2.0 * elements / local;
         ns += 2.0 * (nodes - 1.0) * (device->nic_base_ns + bytes / nodes / device->nic_bytes_per_ns);
     }
@@ -83,7 +83,7 @@ struct operator_time exchange_time(const struct device *device, const struct exc
     const struct latency_curve *curve = device->tables->deepep[size];
     double nvlink =
         device->tables->fp4_flops > 0 ? DEEPEP_BLACKWELL_NVLINK_BYTES_PER_NS : DEEPEP_HOPPER_NVLINK_BYTES_PER_NS;
-    bool inside = size == 0 || shape->nvlink;
+    bool inside = shape->ranks <= (double)device->nvlink_gpus || shape->nvlink;
     double rate = inside ? nvlink / device->nvlink_bytes_per_ns : DEEPEP_NIC_BYTES_PER_NS / device->nic_bytes_per_ns;
     struct operator_time time = {.bound = BOUND_COMMUNICATION};
     if (shape->phases[0] != NULL) {

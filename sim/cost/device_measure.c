@@ -43,7 +43,7 @@ static void measure_operator(struct device_model *model, struct kernel_chooser *
             o->measured = keep(model, kernel_choose_gemm(chooser, o->n, o->k, o->format, sheet_next(model)));
         return;
     case OPERATOR_ALL_REDUCE: {
-        double ranks = o->n < model->device.gpus_per_node ? o->n : model->device.gpus_per_node;
+        double ranks = o->n < model->device.nvlink_gpus ? o->n : model->device.nvlink_gpus;
         if (ranks <= 1.0)
             return;
         o->measured = keep(model, kernel_choose_all_reduce(chooser, ranks, sheet_next(model)));

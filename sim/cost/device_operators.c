@@ -306,7 +306,7 @@ static void add_experts(const struct pass *pass, uint32_t count)
      * are, is what they use across nodes. */
     if (p.data > 1)
         add(pass, "expert gather and scatter",
-            (struct device_operator){.kind = ranks <= model->device.gpus_per_node ? OPERATOR_GATHER_SCATTER
+            (struct device_operator){.kind = ranks <= model->device.nvlink_gpus ? OPERATOR_GATHER_SCATTER
                                                                                   : OPERATOR_ALL_REDUCE,
                                      .driver = all,
                                      .count = count,
@@ -412,7 +412,7 @@ void device_operators_make(struct device_model *model, const struct device_reque
             (struct device_operator){.kind = OPERATOR_STAGE_HOP,
                                      .driver = DRIVER_TOKENS,
                                      .count = p.pipeline,
-                                     .n = kv_ranks(&p) <= model->device.gpus_per_node ? 1.0 : 0.0,
+                                     .n = kv_ranks(&p) <= model->device.nvlink_gpus ? 1.0 : 0.0,
                                      .k = 2.0 * a->hidden / p.tensor});
     add_gemm(&pass, "LM head", DRIVER_SEQUENCES, p.pipeline, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
     if (model->drafting.tokens > 0)

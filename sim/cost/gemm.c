@@ -1,6 +1,8 @@
 /* Dense operators: matrix products and elementwise passes, and what a device computes each number format in. */
 #include "sim/cost/operators.h"
 
+#include "base/arith.h"
+
 /* Small kernels inside a CUDA graph, and the share of the memory bandwidth that they reach: a layer norm over one token
  * takes 2.3 us, measured by casys-kaist/LLMServingSim@5daddb2 (MIT), RTXPRO6000 Qwen3-32B dense profile; 0.8 of the
  * bandwidth is the correction of ai-dynamo/aiconfigurator@095f58a for memory-bound operators. */
@@ -22,6 +24,7 @@ void device_init(struct device *device, const struct hardware *hardware)
         .nic_bytes_per_ns = (double)hardware->nic.bytes_per_s * 1e-9,
         .nic_base_ns = (double)hardware->nic.base_ns,
         .gpus_per_node = hardware->gpus_per_node,
+        .nvlink_gpus = max_u32(hardware->gpus_per_node, hardware->nvlink_gpus),
     };
     double bf16 = (double)hardware->bf16_flops * 1e-9;
     double native[FORMATS] = {0};

@@ -26,6 +26,7 @@ struct device {
     double nic_bytes_per_ns;
     double nic_base_ns;
     uint32_t gpus_per_node;
+    uint32_t nvlink_gpus; /* that reach each other over NVLink: at least those of a machine */
 };
 
 struct operator_time {

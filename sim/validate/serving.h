@@ -11,6 +11,7 @@
 #include "sim/validate/validate.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Why a row is left out; the first that applies. None looks at a prediction. */
@@ -26,6 +27,7 @@ enum serving_rule {
     SERVING_DRAFT,   /* M */
     SERVING_EAGER,   /* E */
     SERVING_WARMUP,  /* T: for the TTFT alone */
+    SERVING_PAUSE,   /* H: the same */
     SERVING_RULES,
 };
 
@@ -58,10 +60,11 @@ struct serving_row {
     int64_t tpot_ns;
 
     uint8_t rule;      /* enum serving_rule, for both quantities */
-    uint8_t ttft_rule; /* the same, or SERVING_WARMUP */
+    uint8_t ttft_rule; /* the same, or SERVING_WARMUP or SERVING_PAUSE */
     bool test;         /* quoted; false: constants may be chosen on it */
     uint32_t base;     /* index of its scenario in the bases; UINT32_MAX: it has none */
     uint32_t deployment;
+    int64_t prefill_ns; /* of one prompt, by the kernels alone; 0: the weights do not fit */
 
     /* The server's settings. */
     enum number_format kv;
@@ -70,6 +73,8 @@ struct serving_row {
     uint32_t memory_permille;
     uint32_t receive_steps;
     uint32_t gather_steps;
+    uint32_t decode_batch_max; /* of a decoder, for each group; 0: as above */
+    uint32_t slots;            /* of the decoders' expert load balancer; 0: none */
 };
 
 /* Rows of one model and precision on one system and engine version: what constants are chosen for. */
@@ -92,6 +97,13 @@ struct serving {
 /* serving_rows.c: reads the rows, their settings and scenarios. */
 bool serving_load(struct serving *serving, struct user_error *error);
 void serving_free(struct serving *serving);
+
+/* What the names of measured rows stand for: a format; "h200_sxm" -> "h200", where there is such a machine; the row of
+ * validation/models.csv of a model's name and precision. */
+enum number_format serving_format(const char *name);
+bool serving_machine(const char *system, char *machine, size_t size);
+struct csv_table;
+bool serving_model(const struct csv_table *models, const char *name, const char *precision, uint32_t *index);
 
 /* serving_rules.c: decides which rows are left out, and which are quoted. */
 void serving_choose(struct serving *serving);

@@ -57,6 +57,10 @@ static struct scenario *scenario_of(const struct serving *serving, const struct 
     if (row->disaggregated) {
         set_pool(&scenario->pools[0], row, &row->prefill, constants);
         set_pool(&scenario->pools[1], row, &row->decode, constants);
+        if (row->decode_batch_max > 0)
+            scenario->pools[1].scheduler.batch_max = row->decode_batch_max;
+        if (row->slots > scenario->model.experts)
+            scenario->pools[1].experts_redundant = row->slots - scenario->model.experts;
         scenario->messenger.handoffs_max = 1024;
     } else {
         set_pool(&scenario->pools[0], row, &row->mixed, constants);

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TABLE_ROWS, TABLE_MODELS, TABLE_DEPLOYMENTS, TABLES };
+enum { TABLE_ROWS, TABLE_MODELS, TABLE_DEPLOYMENTS, TABLE_RECIPES, TABLES };
 
 static const char *const table_files[TABLES] = {"validation/serving.csv.xz", "validation/models.csv",
-                                                "validation/deployments.csv"};
+                                                "validation/deployments.csv", "validation/recipes.csv"};
 
 /* ---- Shardings -------------------------------------------------------------------------------------------------- */
 
@@ -81,6 +81,22 @@ static bool is_r1(const char *model)
     return strncmp(model, "DeepSeek-R1", 11) == 0 || strncmp(model, "DeepSeek-V3", 11) == 0;
 }
 
+/* Labels of SGLang 0.5.5 name one expert rank whatever there was. Its recipes (NVIDIA/srt-slurm, recipes/gb200-fp4 and
+ * gb200-fp8) spread experts over all ranks of data parallelism; instances beside decoders of four are tensor parallel.
+ */
+static void spread_experts(struct serving_row *row)
+{
+    struct parallelism *const sides[2] = {&row->prefill.parallelism, &row->decode.parallelism};
+    bool low_latency = row->decode.parallelism.data == 4;
+    if (row->engine != ENGINE_SGLANG || strncmp(row->version, "0.5.5", 5) != 0)
+        return;
+    for (int i = 0; i < 2; i++) {
+        uint16_t data = sides[i]->data;
+        if (data > 1 && sides[i]->expert == 1)
+            *sides[i] = low_latency ? parallelism_of(data, 1, 1, 1) : parallelism_of(1, 1, data, data);
+    }
+}
+
 static void read_row(const struct csv_table *table, uint32_t i, struct serving_row *row)
 {
     const char *const texts[] = {"origin", "engine", "version", "model", "system", "precision", "mode"};
@@ -113,6 +129,7 @@ static void read_row(const struct csv_table *table, uint32_t i, struct serving_r
     if (row->disaggregated) {
         row->prefill = side_of(table, i, "prefill");
         row->decode = side_of(table, i, "decode");
+        spread_experts(row);
         return;
     }
     row->ranks_named = (uint32_t)(number[4] * number[6]);
@@ -125,7 +142,7 @@ static void read_row(const struct csv_table *table, uint32_t i, struct serving_r
 
 /* ---- Scenarios -------------------------------------------------------------------------------------------------- */
 
-static enum number_format format_of(const char *name)
+enum number_format serving_format(const char *name)
 {
     static const struct {
         const char *name;
@@ -141,8 +158,7 @@ static enum number_format format_of(const char *name)
     check_failed("a known format in validation/models.csv", __FILE__, __LINE__);
 }
 
-/* "h200_sxm" -> "h200", where there is such a machine. */
-static bool machine_of(const char *system, char *machine, size_t size)
+bool serving_machine(const char *system, char *machine, size_t size)
 {
     char path[1200];
     snprintf(machine, size, "%.*s", (int)strcspn(system, "_"), system);
@@ -153,13 +169,13 @@ static bool machine_of(const char *system, char *machine, size_t size)
     return file != NULL;
 }
 
-static bool find_model(const struct csv_table *models, const struct serving_row *row, uint32_t *index)
+bool serving_model(const struct csv_table *models, const char *name, const char *precision, uint32_t *index)
 {
-    uint32_t name = csv_column(models, "name");
-    uint32_t precision = csv_column(models, "precision");
+    uint32_t names = csv_column(models, "name");
+    uint32_t precisions = csv_column(models, "precision");
     for (*index = 0; *index < models->row_count; ++*index)
-        if (strcmp(csv_text(models, *index, name), row->model) == 0 &&
-            strcmp(csv_text(models, *index, precision), row->precision) == 0)
+        if (strcmp(csv_text(models, *index, names), name) == 0 &&
+            strcmp(csv_text(models, *index, precisions), precision) == 0)
             return true;
     return false;
 }
@@ -167,28 +183,28 @@ static bool find_model(const struct csv_table *models, const struct serving_row 
 /* The settings of the first row that matches: an empty cell matches everything, a version what begins with it. */
 static void set_settings(const struct csv_table *table, const char *module, struct serving_row *row)
 {
-    const char *const wanted[4] = {row->engine_name, row->system, module, row->version};
+    const char *const wanted[5] = {row->engine_name, row->system, module, row->precision, row->version};
     for (uint32_t i = 0; i < table->row_count; i++) {
         bool matches = true;
-        for (uint32_t c = 0; c < 4; c++) {
+        for (uint32_t c = 0; c < 5; c++) {
             const char *cell = csv_text(table, i, c);
             size_t length = strlen(cell);
-            bool whole = c < 3 && length > 0;
+            bool whole = c < 4 && length > 0;
             matches = matches && strncmp(cell, wanted[c], whole ? length + 1 : length) == 0;
         }
         if (!matches)
             continue;
         int64_t budget = csv_integer(table, i, csv_column(table, "budget"), 0);
         int64_t batch = csv_integer(table, i, csv_column(table, "batch"), 0);
-        row->kv = format_of(csv_text(table, i, csv_column(table, "kv")));
+        row->kv = serving_format(csv_text(table, i, csv_column(table, "kv")));
         row->batch_max = (uint32_t)(batch > 0 ? batch : max_i64(1, row->concurrency));
         row->budget = (uint32_t)(budget > 0   ? budget
                                  : budget < 0 ? -budget * row->prompt
                                               : (int64_t)row->prompt + row->output);
         row->budget = max_u32(row->budget, row->batch_max);
         row->memory_permille = (uint32_t)csv_integer(table, i, csv_column(table, "memory"), 900);
-        row->receive_steps = (uint32_t)csv_integer(table, i, csv_column(table, "receive"), 0);
-        row->receive_steps /= row->concurrency < 16 ? 3 : 1;
+        const char *receive = row->concurrency < 16 ? "few" : "receive";
+        row->receive_steps = (uint32_t)csv_integer(table, i, csv_column(table, receive), 0);
         row->gather_steps = (uint32_t)csv_integer(table, i, csv_column(table, "gather"), 0);
         row->speculative = csv_integer(table, i, csv_column(table, "draft"), 0) != 0;
         return;
@@ -197,6 +213,34 @@ static void set_settings(const struct csv_table *table, const char *module, stru
     row->budget = 8192;
     row->kv = FORMAT_BF16;
     row->memory_permille = 900;
+}
+
+/* What a disaggregated server was started with for so many clients. */
+static void set_recipe(const struct csv_table *table, struct serving_row *row)
+{
+    static const char *const columns[] = {"prompt",         "output",       "prefill_workers",
+                                          "decode_workers", "decode_ranks", "concurrency"};
+    const struct parallelism *decode = &row->decode.parallelism;
+    const uint32_t wanted[] = {row->prompt,
+                               row->output,
+                               row->prefill.workers,
+                               row->decode.workers,
+                               (uint32_t)decode->tensor * decode->data,
+                               row->concurrency};
+    for (uint32_t i = 0; i < table->row_count; i++) {
+        const char *version = csv_text(table, i, csv_column(table, "version"));
+        bool matches = row->engine == ENGINE_TRTLLM && strncmp(row->version, version, strlen(version)) == 0 &&
+                       strcmp(row->system, csv_text(table, i, csv_column(table, "system"))) == 0 &&
+                       strcmp(row->precision, csv_text(table, i, csv_column(table, "precision"))) == 0;
+        for (size_t c = 0; c < sizeof columns / sizeof *columns && matches; c++)
+            matches = csv_integer(table, i, csv_column(table, columns[c]), 0) == wanted[c];
+        if (!matches)
+            continue;
+        row->decode_batch_max = (uint32_t)csv_integer(table, i, csv_column(table, "batch"), 0);
+        row->slots = (uint32_t)csv_integer(table, i, csv_column(table, "slots"), 0);
+        row->speculative = csv_integer(table, i, csv_column(table, "draft"), 0) != 0;
+        return;
+    }
 }
 
 /* The scenario of these choices, made once. */
@@ -228,8 +272,8 @@ static bool find_base(struct serving *serving, const struct csv_table *models, u
     if (scenario == NULL)
         return false;
     snprintf(scenario->name, sizeof scenario->name, "%s", name);
-    scenario->model.weight_format = format_of(csv_text(models, model, csv_column(models, "weights")));
-    scenario->model.expert_weight_format = format_of(csv_text(models, model, csv_column(models, "experts")));
+    scenario->model.weight_format = serving_format(csv_text(models, model, csv_column(models, "weights")));
+    scenario->model.expert_weight_format = serving_format(csv_text(models, model, csv_column(models, "experts")));
     scenario->model.tail_bytes = scenario->model.tail_writes = 0;
     serving->bases = realloc(serving->bases, (serving->base_count + 1) * sizeof *serving->bases);
     CHECK(serving->bases != NULL);
@@ -242,11 +286,11 @@ static bool resolve(struct serving *serving, struct serving_row *row, struct use
     const struct csv_table *models = &serving->tables[TABLE_MODELS];
     uint32_t model;
     char machine[32];
-    if (!find_model(models, row, &model)) {
+    if (!serving_model(models, row->model, row->precision, &model)) {
         row->rule = SERVING_MODEL;
         return true;
     }
-    if (!machine_of(row->system, machine, sizeof machine)) {
+    if (!serving_machine(row->system, machine, sizeof machine)) {
         row->rule = SERVING_SYSTEM;
         return true;
     }
@@ -256,6 +300,8 @@ static bool resolve(struct serving *serving, struct serving_row *row, struct use
     }
     row->draft = csv_integer(models, model, csv_column(models, "draft"), 0) != 0;
     set_settings(&serving->tables[TABLE_DEPLOYMENTS], csv_text(models, model, csv_column(models, "module")), row);
+    if (row->disaggregated)
+        set_recipe(&serving->tables[TABLE_RECIPES], row);
     return find_base(serving, models, model, machine, row, error);
 }
 

@@ -21,6 +21,7 @@ static const struct {
     [SERVING_DRAFT] = {"M", "draft head, and 1k/8k faster than 1k/1k, or started with it: speculative decoding"},
     [SERVING_EAGER] = {"E", "TPOT flat in the batch and over twice another engine's: eager mode"},
     [SERVING_WARMUP] = {"T", "over 1.6 x the least TTFT among rows equal but for the output: warm-up"},
+    [SERVING_PAUSE] = {"H", "TTFT > concurrency x one prefill + 60 x TPOT though all clients fit: the server paused"},
 };
 
 const char *serving_rule_letter(enum serving_rule rule)
@@ -97,7 +98,7 @@ static void rule_copies(struct serving *serving)
 
 static void rule_single(struct serving *serving, struct serving_row *row)
 {
-    int64_t prefill_ns = serving_one_prefill_ns(serving, row);
+    int64_t prefill_ns = row->prefill_ns = serving_one_prefill_ns(serving, row);
     double all = end_to_end(row);
     uint32_t prefillers = row->disaggregated
                               ? row->prefill.workers * row->prefill.parallelism.data * row->prefill.parallelism.pipeline
@@ -197,6 +198,24 @@ static bool warmed_up(const struct serving *serving, const struct serving_row *r
     return true;
 }
 
+/* ---- H ---------------------------------------------------------------------------------------------------------- */
+
+/* No engine looks for new prompts more rarely; see the intervals in deployments.csv. */
+#define PAUSE_STEPS 60.0
+
+/* A prompt waits for the prompts of all other clients at most, and for the next time that the engine looks for some,
+ * unless there are fewer places for sequences than clients. What waited longer waited for something else: kernels being
+ * compiled, graphs being captured, pages of a cache that was full. */
+static bool paused(const struct serving_row *row)
+{
+    const struct serving_side *decode = row->disaggregated ? &row->decode : &row->mixed;
+    uint32_t batch = row->decode_batch_max > 0 ? row->decode_batch_max : row->batch_max;
+    if ((uint64_t)batch * decode->workers * decode->parallelism.data < row->concurrency)
+        return false;
+    return (double)row->ttft_ns >
+           (double)row->concurrency * (double)row->prefill_ns + PAUSE_STEPS * (double)row->tpot_ns;
+}
+
 /* ---- Fit and test ----------------------------------------------------------------------------------------------- */
 
 static uint64_t hash_text(uint64_t hash, const char *text)
@@ -281,7 +300,11 @@ void serving_choose(struct serving *serving)
     free(marks);
     for (uint32_t i = 0; i < serving->row_count; i++) {
         struct serving_row *row = &serving->rows[i];
-        row->ttft_rule = row->rule != SERVING_KEPT || warmed_up(serving, row) ? row->rule : SERVING_WARMUP;
+        row->ttft_rule = row->rule;
+        if (row->rule == SERVING_KEPT && !warmed_up(serving, row))
+            row->ttft_rule = SERVING_WARMUP;
+        else if (row->rule == SERVING_KEPT && paused(row))
+            row->ttft_rule = SERVING_PAUSE;
     }
     group(serving);
 }

@@ -41,6 +41,7 @@ struct validation_exclusion {
 struct validation {
     const char *key;    /* "tpot-colocated": stable, for machines */
     const char *source; /* for people */
+    const char *unit;   /* of a millionth of what was measured; NULL: ms */
     uint32_t rows;      /* cases that are quoted */
     uint32_t fitted;    /* rows that constants were chosen on */
     uint32_t constants; /* that were chosen */
@@ -98,6 +99,8 @@ struct validation_source {
 extern const struct validation_source validation_sources[];
 
 bool validate_serving(struct validation_set *set, const struct validation_options *options, struct user_error *error);
+bool validate_benchmarks(struct validation_set *set, const struct validation_options *options,
+                         struct user_error *error);
 bool validate_timestamps(struct validation_set *set, const struct validation_options *options,
                          struct user_error *error);
 bool validate_layerwise(struct validation_set *set, const struct validation_options *options, struct user_error *error);

@@ -28,6 +28,26 @@ expect ' of 10 requests went the same way' "$here/out"
 sql_is "$db" 'SELECT count(*) FROM request AS a JOIN request AS b USING (request, prompt_tokens, output_tokens)
     WHERE a.run_id = 3 AND b.run_id = 4 AND b.arrived_ns >= a.arrived_ns' 10
 
+# Conversations: a run keeps whose turn each request was, and their prompts are what they were, whatever is answered
+# when. Played again, turns come when they came.
+talk=(--set "load=sessions{rate=per_second(20),requests=12,turns=uniform(2,4),think=ms(20),system=40,block=16,prompt=uniform(1,30),output=uniform(1,20),warmup_requests=4}"
+    --set expect=nil --set pools.prefill.prefix_cache=true)
+same_turns='SELECT count(*) FROM request AS a JOIN request AS b
+    USING (request, conversation, prompt_tokens, output_tokens, warmup)'
+status 0 run "$scenario" --backend real --provider shm --limit 120 --db "$db" "${talk[@]}"
+answers replay 5 --db "$db" --hardware "host=$profile"
+expect '^run 6: .*, sim, ' "$here/out"
+sql_is "$db" "$same_turns WHERE a.run_id = 5 AND b.run_id = 6 AND a.arrived_ns = b.arrived_ns" 12
+sql_is "$db" 'SELECT sum(warmup) FROM request WHERE run_id = 5' 4
+sql_is "$db" 'SELECT start_ns - (SELECT arrived_ns FROM request WHERE run_id = 5 AND request = 4) BETWEEN -1000000 AND 0
+    FROM run WHERE id = 5' 1
+answers run "$scenario" --db "$db" --hardware "host=$profile" "${talk[@]}"
+status 0 replay 7 --db "$db" --provider shm --limit 120
+expect '^run 8: .*, real, ' "$here/out"
+sql_is "$db" "$same_turns WHERE a.run_id = 7 AND b.run_id = 8 AND a.arrived_ns <= b.arrived_ns" 12
+sql_is "$db" 'SELECT count(DISTINCT conversation) > 2 AND count(*) > count(DISTINCT conversation) FROM request
+    WHERE run_id = 7' 1
+
 # Every node makes the calls that it made; one of another configuration does not, and the first other call is told.
 answers replay-events 1 "$here/events" --db "$db"
 [ "$(grep -c 'the same calls$' "$here/out")" = 5 ] || fail "$(cat "$here/out")"
@@ -35,7 +55,7 @@ refused 'holds no recording' replay-events 1 "$here" --db "$db"
 refused 'run 3 was simulated' replay-events 3 "$here/events" --db "$db"
 answers run "$scenario" --backend real --provider shm --limit 120 --db "$db" "${few[@]}" --set pools.prefill.chunk=16
 status 1 replay-events last "$here/events" --db "$db"
-expect '^prefill-[01] .*other calls$' "$here/out"
 expect '^first difference at event [0-9]*, prefill-[01]:' "$here/out"
-expect '^  recorded at [0-9]* ns: batch group=0 decoding=0 prefill_tokens=[0-9]*$' "$here/out"
-expect '^  replayed at [0-9]* ns: batch group=0 decoding=0 prefill_tokens=16$' "$here/out"
+expect '^  both at [0-9]* ns: told of a message of [0-9]* bytes from node [34]' "$here/out"
+expect '^  recorded at [0-9]* ns: batch ' "$here/out"
+expect '^  replayed at [0-9]* ns: batch .* prefill_tokens=16' "$here/out"

@@ -47,3 +47,6 @@ holds run layerwise-transfer-qwen3-235b
 holds run mooncake-prefix
 holds plan article-qwen3-coder-ratio
 holds plan mixed-hardware
+for published in "$scenarios"/published-*.lua; do
+    holds run "$(basename "$published" .lua)"
+done

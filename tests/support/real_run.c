@@ -398,6 +398,7 @@ struct produced {
     struct request_spec spec;
     uint32_t count;
     uint32_t *tokens;
+    uint64_t *blocks; /* of the spec */
 };
 
 static uint32_t read_tokens(const struct real_run *run, struct produced *requests, uint32_t request_count)
@@ -427,11 +428,33 @@ static uint32_t read_tokens(const struct real_run *run, struct produced *request
     return read;
 }
 
-static struct produced *expected_requests(const struct real_world *world, uint32_t *count)
+/* The run's requests, as they were stored. */
+static void stored_requests(const struct real_run *run, struct results_requests *stored)
 {
     struct user_error error = {.set = false};
-    struct workload *workload = workload_create(&world->scenario->load, world->seed, world->recorded, &error);
-    assert_non_null(workload);
+    char path[128];
+    snprintf(path, sizeof path, "%s/run.db", run->folder);
+    struct results *store = results_open(path, RESULTS_READ, &error);
+    assert_non_null(store);
+    int64_t id = results_run_lookup(store, "last", &error);
+    if (id == 0 || !results_requests_read(store, id, stored, &error))
+        fail_msg("%s", error.text);
+    assert_true(results_close(store, &error));
+}
+
+/* What a workload makes. Of conversations the run alone knows whose turn each request was. */
+static struct produced *expected_requests(const struct real_run *run, const struct real_world *world, uint32_t *count)
+{
+    struct user_error error = {.set = false};
+    bool sessions = world->scenario->load.arrivals == ARRIVAL_SESSIONS;
+    struct results_requests stored = {.count = 0};
+    if (sessions)
+        stored_requests(run, &stored);
+    struct workload_arrivals arrivals = {stored.count, stored.arrived_ns, stored.conversations};
+    struct workload *workload = workload_create_again(&world->scenario->load, world->seed, world->recorded,
+                                                      sessions ? &arrivals : NULL, &error);
+    if (workload == NULL)
+        fail_msg("%s", error.text);
     *count = world->scenario->load.requests != 0 ? world->scenario->load.requests : world->recorded->count;
     struct produced *requests = calloc(*count, sizeof *requests);
     assert_non_null(requests);
@@ -442,11 +465,18 @@ static struct produced *expected_requests(const struct real_world *world, uint32
         assert_true(more);
         if (item.is_abort)
             continue;
-        requests[item.spec.id].spec = item.spec;
-        requests[item.spec.id].tokens = calloc(item.spec.output_tokens, sizeof(uint32_t));
+        struct produced *request = &requests[item.spec.id];
+        request->spec = item.spec;
+        request->tokens = calloc(item.spec.output_tokens, sizeof(uint32_t));
+        request->blocks = calloc(item.spec.block_count + 1, sizeof *request->blocks);
+        assert_true(request->tokens != NULL && request->blocks != NULL);
+        if (item.spec.block_count > 0)
+            memcpy(request->blocks, item.spec.blocks, item.spec.block_count * sizeof *request->blocks);
+        request->spec.blocks = request->blocks;
         seen++;
     }
     workload_free(workload);
+    results_requests_free(&stored);
     return requests;
 }
 
@@ -458,6 +488,7 @@ static const uint32_t *reference_of(const struct real_world *world, const struct
         uint64_t token_seed;
         uint32_t prompt;
         uint32_t output;
+        uint64_t last_block; /* hashes are chained */
         uint32_t *tokens;
     } * known;
     static uint32_t count;
@@ -468,14 +499,15 @@ static const uint32_t *reference_of(const struct real_world *world, const struct
             free(known[count - 1].tokens);
     weight_seed = world->seed;
     memcpy(&model, &world->scenario->model, sizeof model);
+    uint64_t last_block = spec->block_count > 0 ? spec->blocks[spec->block_count - 1] : 0;
     for (uint32_t i = 0; i < count; i++)
         if (known[i].token_seed == spec->token_seed && known[i].prompt == spec->prompt_tokens &&
-            known[i].output == spec->output_tokens)
+            known[i].output == spec->output_tokens && known[i].last_block == last_block)
             return known[i].tokens;
     known = realloc(known, (count + 1) * sizeof *known);
     assert_non_null(known);
     struct reference *new = &known[count++];
-    *new = (struct reference){spec->token_seed, spec->prompt_tokens, spec->output_tokens, NULL};
+    *new = (struct reference){spec->token_seed, spec->prompt_tokens, spec->output_tokens, last_block, NULL};
     new->tokens = calloc(spec->output_tokens, sizeof *new->tokens);
     assert_non_null(new->tokens);
     struct device_prompt prompt = {
@@ -494,7 +526,7 @@ uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario,
     struct real_world world;
     world_of(&world, scenario, options);
     uint32_t count;
-    struct produced *requests = expected_requests(&world, &count);
+    struct produced *requests = expected_requests(run, &world, &count);
     uint32_t read = read_tokens(run, requests, count);
     struct run_report report;
     real_run_read(run, &report);
@@ -508,6 +540,7 @@ uint32_t real_run_check_tokens(const struct real_run *run, const char *scenario,
                 fail_msg("request %u (prompt %u): token %u is %u, not %u", i, produced->spec.prompt_tokens, k,
                          produced->tokens[k], reference[k]);
         free(produced->tokens);
+        free(produced->blocks);
     }
     assert_true(whole >= report.completed);
     run_report_free(&report);
@@ -578,7 +611,7 @@ uint32_t real_run_check_tokens_near(const struct real_run *run, const char *scen
     uint32_t count;
     path_of(scenario, path, sizeof path);
     assert_true(real_world_load(&world, path, sets, sets_of(options, sets, texts), -1, &error));
-    struct produced *requests = expected_requests(&world, &count);
+    struct produced *requests = expected_requests(run, &world, &count);
     uint32_t read = read_tokens(run, requests, count);
     *exact = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -590,6 +623,7 @@ uint32_t real_run_check_tokens_near(const struct real_run *run, const char *scen
             *exact += !(distance > 0.0f);
         }
         free(requests[i].tokens);
+        free(requests[i].blocks);
     }
     free(requests);
     real_world_free(&world);

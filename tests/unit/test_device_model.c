@@ -514,6 +514,33 @@ static void test_expert_parallel(void **state)
     assert_true(exchange[0] > 0 && exchange[1] > exchange[0]);
 }
 
+/* Two machines that NVLink joins are one as far as collectives go; that NICs join take longer. */
+static void test_nvlink_over_machines(void **state)
+{
+    (void)state;
+    const struct parallelism shardings[2] = {{8, 1, 1, 1}, {2, 4, 1, 1}};
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct step_group groups[4] = {{.decode_sequences = 32, .decode_context = 32 * 2048},
+                                             {.decode_sequences = 32, .decode_context = 4096}};
+        int64_t ns[3];
+        for (uint32_t k = 0; k < 3; k++) {
+            struct hardware machine = *known_hardware("H200");
+            char error[256] = "";
+            struct step_time time;
+            machine.gpus_per_node = k == 0 ? 8 : 4;
+            machine.nvlink_gpus = k == 1 ? 8 : 0;
+            struct device_model *model =
+                device_model_make(known_model("DeepSeek-R1"), shardings[i], &machine, NULL, error, sizeof error);
+            assert_non_null(model);
+            device_step(model, groups, shardings[i].data, &time);
+            ns[k] = time.total_ns;
+            device_model_free(model);
+        }
+        assert_int_equal(ns[1], ns[0]);
+        assert_true(ns[2] > ns[0] * 102 / 100);
+    }
+}
+
 /* Where no whole block of sparse attention was measured it is made of its parts: the tokens that attention reads end at
  * the indexer's choice, what the indexer scans does not. */
 static void test_sparse_parts(void **state)
@@ -575,11 +602,14 @@ static void test_determinism(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decode_split),    cmocka_unit_test(test_decode_lines), cmocka_unit_test(test_monotonic),
-        cmocka_unit_test(test_monotonic_batch), cmocka_unit_test(test_layers),       cmocka_unit_test(test_breakdown),
-        cmocka_unit_test(test_deepseek_tpot),   cmocka_unit_test(test_llama_tpot),   cmocka_unit_test(test_qwen_layers),
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_pipeline),     cmocka_unit_test(test_lockstep),
-        cmocka_unit_test(test_expert_parallel), cmocka_unit_test(test_sparse_parts), cmocka_unit_test(test_determinism),
+        cmocka_unit_test(test_decode_split),    cmocka_unit_test(test_decode_lines),
+        cmocka_unit_test(test_monotonic),       cmocka_unit_test(test_monotonic_batch),
+        cmocka_unit_test(test_layers),          cmocka_unit_test(test_breakdown),
+        cmocka_unit_test(test_deepseek_tpot),   cmocka_unit_test(test_llama_tpot),
+        cmocka_unit_test(test_qwen_layers),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_pipeline),        cmocka_unit_test(test_lockstep),
+        cmocka_unit_test(test_expert_parallel), cmocka_unit_test(test_nvlink_over_machines),
+        cmocka_unit_test(test_sparse_parts),    cmocka_unit_test(test_determinism),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

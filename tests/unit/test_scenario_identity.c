@@ -99,6 +99,7 @@ static const struct scenario_override changes[] = {
     {"pools.decode.queue_max", "9"},
     {"pools.decode.repeat_max", "1"},
     {"pools.decode.redundant_experts", "1"},
+    {"pools.decode.replace", "s(2)"},
     {"pools.decode.plan", "{1, 2}"},
     {"pools.decode.shardings.1.tensor", "4"},
     {"pools.decode.shardings.1.data", "2"},

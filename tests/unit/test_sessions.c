@@ -93,8 +93,11 @@ static void what_cannot_be_is_refused(void **state)
 {
     (void)state;
     struct load load = conversations();
+    /* Whose turns they were must be known, and be possible: the second conversation does not begin before the first. */
     const int64_t at_ns[] = {0, 1};
-    expect_error(&load, &(struct workload_arrivals){2, at_ns}, "cannot be played again");
+    const uint32_t second_first[] = {2, 1};
+    expect_error(&load, &(struct workload_arrivals){2, at_ns, NULL}, "request 0 is a turn is not known");
+    expect_error(&load, &(struct workload_arrivals){2, at_ns, second_first}, "request 0 is a turn is not known");
     load.session_turns.high = 100000;
     expect_error(&load, NULL, "longer than a request may be");
     load = conversations();
@@ -170,6 +173,78 @@ static void a_run_of_conversations_is_repeatable(void **state)
         scenario->pools[p].scheduler.prefix_cache = 0;
     run_conversations(scenario, 1, &seen, &again);
     assert_true(again > computed + computed / 4);
+    free(scenario);
+}
+
+/* Rows of a run, as they are stored: when its requests came and whose turns they were. */
+struct kept {
+    int64_t at_ns[400];
+    uint32_t conversations[400];
+    uint32_t prompts[400];
+};
+
+static bool keep_row(void *self, const struct request_row *row, bool met)
+{
+    (void)met;
+    struct kept *kept = self;
+    kept->at_ns[row->request] = row->boundary_ns[BOUNDARY_ARRIVED];
+    kept->conversations[row->request] = row->conversation;
+    kept->prompts[row->request] = row->prompt_tokens;
+    return true;
+}
+
+/* Played again with the arrivals that it had, a run has the same turns and takes the same decisions; and whoever says
+ * that a request was another conversation's turn gets another prompt. */
+static void a_run_of_conversations_is_played_again(void **state)
+{
+    (void)state;
+    static struct kept first;
+    static struct kept again;
+    struct user_error error = {.set = false};
+    struct scenario *scenario = malloc(sizeof *scenario);
+    assert_non_null(scenario);
+    scenario_llama_70b(scenario, 1, 1, 4, 400);
+    scenario->load = conversations();
+    scenario->load.abort_permille = 100;
+    scenario->load.abort_after_ns = 5 * NS_PER_S;
+    for (uint32_t p = 0; p < 2; p++)
+        scenario->pools[p].scheduler.prefix_cache = 1;
+    struct deployment_choice choice = deployment_default(scenario);
+    struct run_options options = {.self = &first, .row = keep_row};
+    struct run_result result;
+    sim_run(scenario, &choice, 1, &options, &result);
+    assert_int_equal(result.status, RUN_COMPLETE);
+    uint64_t hash = result.summary.trace_hash;
+    assert_true(result.summary.aborted > 10);
+    run_result_free(&result);
+    uint32_t later_turns = 0;
+    for (uint32_t i = 0; i < 400; i++)
+        later_turns += first.prompts[i] > 350;
+    assert_true(later_turns > 100);
+    struct workload_arrivals arrivals = {400, first.at_ns, first.conversations};
+    options = (struct run_options){.self = &again, .row = keep_row, .arrivals = &arrivals};
+    sim_run(scenario, &choice, 1, &options, &result);
+    assert_int_equal(result.status, RUN_COMPLETE);
+    assert_true(result.summary.trace_hash == hash);
+    assert_memory_equal(&first, &again, sizeof first);
+    run_result_free(&result);
+    /* Two conversations under way change places. */
+    uint32_t other = 1;
+    while (first.conversations[other] == first.conversations[0] || first.prompts[other] > 350)
+        other++;
+    uint32_t next = other + 1;
+    while (first.conversations[next] != first.conversations[0])
+        next++;
+    memcpy(again.conversations, first.conversations, sizeof first.conversations);
+    again.conversations[next] = first.conversations[other];
+    arrivals.conversations = again.conversations;
+    struct workload *workload = workload_create_again(&scenario->load, 1, NULL, &arrivals, &error);
+    bool differs = workload == NULL; /* there is no such turn at all */
+    struct workload_item item;
+    while (!differs && workload_next(workload, &item))
+        differs = !item.is_abort && item.spec.prompt_tokens != first.prompts[item.spec.id];
+    assert_true(differs);
+    workload_free(workload);
     free(scenario);
 }
 
@@ -284,6 +359,7 @@ int main(void)
         cmocka_unit_test(a_turn_holds_all_before_it),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_run_of_conversations_is_repeatable),
+        cmocka_unit_test(a_run_of_conversations_is_played_again),
         cmocka_unit_test(requests_come_as_their_windows_say),
         cmocka_unit_test(clients_are_independent),
         cmocka_unit_test(lines_that_make_no_sense_are_refused),
