@@ -129,6 +129,7 @@ void real_draw(uint64_t seed, struct drawn *drawn)
     fit_pools(drawn);
     fit_load(drawn);
     messenger->deadline_ns = max_i64(NS_PER_S / 2, min_i64(2 * NS_PER_S, messenger->deadline_ns));
+    messenger->attempts_max = max_u32(5, messenger->attempts_max);
     fit_faults(drawn);
     drawn->scenario.faults = NULL;
 }

@@ -1,17 +1,19 @@
 /* What a seed of the swarm (host/fuzz_draw.h) means to a real run: the same cluster, load, policies and faults, as far
- * as they can be run with processes on a small machine and made to happen from beside the node. What differs:
+ * as processes on a small machine can run them, and as far as they can be made to happen beside the node. What differs:
  *
- *   model       the drawn attention, layers, heads and tail, in sizes in which there is something to compute; nothing
- * is drafted, and no keys of an indexer: the real devices know neither pools       one of each role, mixed ones alone
- * or not at all; at most two instances of two ranks times       a step takes a hundred times as long: what is told in
- * time takes REAL_TIMES_LONGER as long, up to REAL_LATE_NS_MAX for what is late and REAL_LEAD_NS_MAX for what begins;
- * transfers have half a second to two loads       conversations, which are not run for real, become clients that ask
- * again; nothing is left out of the statistics kill        one, for good: nothing starts an instance again; its NICs
- * end with it slow        counts of writes, rather than the writes, are late ticks       steps, rather than their
- * layers, are told late fail        the bytes are there, and the sender is told that they are not cut, nic, shuffle are
- * left out: they are the fabric's and the clock's records     each process knows its own: what begins with one begins
- * with the so-manyth of the process it is about skip, count are of what one process receives, or has sent; no fault is
- * about more than REAL_COUNT_MAX
+ * - Model: the drawn attention, layers, heads and tail, in sizes that leave something to compute. Nothing is drafted and
+ *   no indexer has keys: real devices know neither.
+ * - Pools: one of each role, mixed ones alone or not at all; at most two instances of two ranks.
+ * - Times: a step takes a hundred times as long. What is told in time takes REAL_TIMES_LONGER as long, at most
+ *   REAL_LATE_NS_MAX for what is late and REAL_LEAD_NS_MAX for what begins. Transfers have half a second to two and
+ *   five attempts: on a machine that others use a turn may be long.
+ * - Loads: conversations, which are not run for real, become clients that ask again; all is in the statistics.
+ * - `kill`: one, for good, for nothing starts an instance again; its NICs end with it.
+ * - `slow`: the count of the writes is late. `ticks`: the whole step is told late. `fail`: the bytes are there, and the
+ *   sender is told that they are not.
+ * - `cut`, `nic` and `shuffle` are left out: they are the fabric's and the clock's.
+ * - A process knows its own records alone: what begins with the n-th begins with the n-th of the process it is about.
+ *   `skip` and `count` are of what one process receives, or has sent; no fault is about more than REAL_COUNT_MAX.
  */
 #ifndef TANDEM_TESTS_REAL_REAL_DRAW_H
 #define TANDEM_TESTS_REAL_REAL_DRAW_H
