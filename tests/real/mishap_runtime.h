@@ -2,8 +2,8 @@
  * environment has TANDEM_MISHAP_SEED, the node is made on it and entered through it. Its program is linked with
  * real_runtime_make() and real_runtime_seam() wrapped (tests/CMakeLists.txt); the product knows nothing of it.
  *
- * What goes wrong, and when, is the list of faults that the swarm draws from the same seed, as far as real_draw.h leaves
- * it: each process plays those that are about itself.
+ * What goes wrong, and when, is the list of faults that the swarm draws from the same seed, as far as real_draw.h
+ * leaves it: each process plays those that are about itself.
  */
 #ifndef TANDEM_TESTS_REAL_MISHAP_RUNTIME_H
 #define TANDEM_TESTS_REAL_MISHAP_RUNTIME_H

@@ -1,8 +1,8 @@
 /* What a seed of the swarm (host/fuzz_draw.h) means to a real run: the same cluster, load, policies and faults, as far
  * as processes on a small machine can run them, and as far as they can be made to happen beside the node. What differs:
  *
- * - Model: the drawn attention, layers, heads and tail, in sizes that leave something to compute. Nothing is drafted and
- *   no indexer has keys: real devices know neither.
+ * - Model: the drawn attention, layers, heads and tail, in sizes that leave something to compute. Nothing is drafted
+ *   and no indexer has keys: real devices know neither.
  * - Pools: one of each role, mixed ones alone or not at all; at most two instances of two ranks.
  * - Times: a step takes a hundred times as long. What is told in time takes REAL_TIMES_LONGER as long, at most
  *   REAL_LATE_NS_MAX for what is late and REAL_LEAD_NS_MAX for what begins. Transfers have half a second to two and
