@@ -13,17 +13,17 @@
 #include <stdint.h>
 
 enum fault_kind {
-    FAULT_KILL = 1,  /* an instance dies; with `lingers` its NICs go on until the fence. `back`: comes back empty */
-    FAULT_CUT = 2,   /* the connection of a prefiller and a decoder is lost for good */
-    FAULT_NIC = 3,   /* the NIC of one rank carries nothing. `back`: works again */
-    FAULT_LATE = 4,  /* messages take longer by `delay` */
-    FAULT_TWICE = 5, /* messages come twice */
-    FAULT_SLOW = 6,  /* writes land later by `delay`; with `pieces` in so many, the last first, `delay` apart */
-    FAULT_STALL = 7, /* completions of writes reach the sender later by `delay` */
-    FAULT_FAIL = 8,  /* the fabric gives up on writes half way */
-    FAULT_TICKS = 9, /* a step's layer ticks are seen together, by `delay` after the last */
+    FAULT_KILL = 1,   /* an instance dies; with `lingers` its NICs go on until the fence. `back`: comes back empty */
+    FAULT_CUT = 2,    /* the connection of a prefiller and a decoder is lost for good */
+    FAULT_NIC = 3,    /* the NIC of one rank carries nothing. `back`: works again */
+    FAULT_LATE = 4,   /* messages take longer by `delay` */
+    FAULT_TWICE = 5,  /* messages come twice */
+    FAULT_SLOW = 6,   /* writes land later by `delay`; with `pieces` in so many, the last first, `delay` apart */
+    FAULT_STALL = 7,  /* completions of writes reach the sender later by `delay` */
+    FAULT_FAIL = 8,   /* the fabric gives up on writes half way */
+    FAULT_TICKS = 9,  /* a step's layer ticks are seen together, by `delay` after the last */
     FAULT_LEAVE = 10, /* the client of a request goes away */
-    FAULT_DROP = 11,  /* messages are lost: those whose loss a transfer's deadline makes good (message_loss_is_covered()) */
+    FAULT_DROP = 11   /* of messages those are lost whose loss a deadline makes good (message_loss_is_covered()) */
 };
 
 #define FAULT_NODE_SIZE 48

@@ -3,18 +3,25 @@
  * hide.
  *
  * What is drawn is a scenario like any other. It can be written to a file (host/scenario_write.h) and run from there.
- * `tandem fuzz` runs it in simulation; fuzz_draw_real() makes of it what the same seed means to a real run, and
- * tests/real/mishap_runtime.h plays its faults there.
+ * `tandem fuzz` runs it in simulation; tests/real/real_draw.h says what the same seed means to a real run, and its
+ * faults are played there too.
  *
  * Every key of the language that a scheduler, a router or the messenger can tell is drawn. Those that are not, and why:
  *
- *   plan, vary, expect, targets     are about many runs, or read what a run has done
- *   load = trace                    is a list of requests like the listed load once it is read; reading has fuzz
- * targets of its own (tests/fuzz/fuzz_trace.c) draft.head = model { ... }      is weights, pages and time of a mixed
- * pool; the scheduler knows how many tokens pool.engine but receive, gather, pool.redundant_experts, sharding.expert,
- * model.window, the model's and the weights' sizes, machine.gpu and its rates, price are times and bytes: steps are
- * drawn as tables of times, and memory as its pages memory_utilization              is the number of pages, which is
- * drawn
+ * - plan, vary, expect, targets: about many runs, or about what a run has done.
+ * - load = trace: a list of requests like the listed load, once it is read; reading has fuzz targets of its own.
+ * - draft.head = model { ... }: weights, pages and time of a mixed pool. The scheduler knows how many tokens.
+ * - engine but receive and gather, redundant_experts, sharding.expert, model.window, the sizes of the model, gpu, rates
+ *   and prices of the machine: times and bytes. Steps are drawn as tables of times, and memory as its pages.
+ * - memory_utilization: the number of pages, which is drawn.
+ *
+ * And of what may go wrong:
+ *
+ * - A tick before its chunk is recorded: the logic sees no ticks. A write names the step it waits for, which may have
+ *   passed the layer or have ended: that is for each runtime to get right (tests/contract).
+ * - An arrival that comes twice: the world numbers requests densely (struct request_spec), and a request that a client
+ *   sends again is another. tests/unit/test_front.c gives one twice.
+ * - A kill of the front; a message that overtakes another, or is lost though no deadline covers it: host/fault.h.
  */
 #ifndef TANDEM_HOST_FUZZ_DRAW_H
 #define TANDEM_HOST_FUZZ_DRAW_H

@@ -12,7 +12,7 @@
  *
  *     steps = { steps {
  *       model = "tiny-gqa", sharding = { tensor = 2 },
- *       draft = 1,             -- where tokens are drafted: how many a sequence; those of other steps are in other tables
+ *       draft = 1,             -- tokens that every sequence drafts, by the model's own layers; absent: none
  *       first_layer = ns(...), -- of the step that is the median: from launch to the first tick of the layer counter
  *       launch = ns(...),      -- beyond its steps, of each launch of decode steps; those of prefill have it in them
  *       prefill = { tokens = { 1, 16, ... }, keys = { 1, 64, ... }, time = { { ns(...), ... }, ... } },

@@ -31,7 +31,7 @@ enum message_kind {
     MESSAGE_HELLO = 14,      /* a node that starts, to each peer: incarnation, geometry */
 };
 
-/* Whether the deadline of a transfer makes the loss of such a message good: those that ask for one, and what answers. */
+/* Whether the deadline of a transfer makes the loss of such a message good: what asks for one, and what answers. */
 static inline bool message_loss_is_covered(uint16_t kind)
 {
     return kind == MESSAGE_PREFILL || kind == MESSAGE_ACCEPTED || kind == MESSAGE_NACK;

@@ -1,12 +1,14 @@
-/* Whole real runs in which much goes wrong at once, drawn by seed: late, repeated and lost messages, completions that
- * pass each other, steps that are reported late, writes that fail, an instance that is killed, over shm and tcp in
- * turn. Whatever happens every request has an end, tokens and bytes are right, and nothing is held or left.
+/* Whole real runs in which much goes wrong at once: what the swarm draws from a seed (host/fuzz_draw.h), as far as it
+ * can be run for real (real_draw.h), over shm and tcp in turn. Whatever happens every request has an end, tokens and
+ * bytes are right, and nothing is held or left.
  *
  * TANDEM_MISHAP_RUNS runs (2; with TANDEM_LONG 40) from seed TANDEM_MISHAP_FIRST (1) on; every run prints its seed.
  */
 #define _GNU_SOURCE
+#include "host/scenario_write.h"
 #include "real/mishap_runtime.h"
 #include "real/process/commands.h"
+#include "real/real_draw.h"
 #include "support/real_run.h"
 
 #include <inttypes.h>
@@ -15,15 +17,14 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#define SCENARIO "tests/data/real-kills.lua"
-#define REQUESTS 24
-#define INSTANCES 4
-
-static const char *const names[MISHAP_BITS] = {
-    "late messages", "messages twice", "lost messages", "late completions", "late steps", "writes in error", "a kill",
+static const char *const names[] = {
+    [FAULT_KILL] = "kill",   [FAULT_LATE] = "late",   [FAULT_TWICE] = "twice",
+    [FAULT_SLOW] = "slow",   [FAULT_STALL] = "stall", [FAULT_FAIL] = "fail",
+    [FAULT_TICKS] = "ticks", [FAULT_LEAVE] = "leave", [FAULT_DROP] = "drop",
 };
 
 static uint64_t number(const char *name, uint64_t otherwise)
@@ -32,59 +33,71 @@ static uint64_t number(const char *name, uint64_t otherwise)
     return text == NULL ? otherwise : strtoull(text, NULL, 10);
 }
 
-static void tell(uint64_t seed, const char *provider, const struct mishaps *mishaps)
+static void tell(uint64_t seed, const char *provider, const struct drawn *drawn)
 {
-    printf("TANDEM_MISHAP_RUNS=1 TANDEM_MISHAP_FIRST=%" PRIu64 ": %s", seed, provider);
-    for (uint32_t i = 0; i < MISHAP_BITS; i++)
-        if ((mishaps->bits >> i & 1) != 0)
-            printf(", %s", names[i]);
-    if ((mishaps->bits & MISHAP_KILL) != 0)
-        printf(" of node %" PRIu32 " at event %" PRIu32, mishaps->victim, mishaps->victim_at);
+    printf("TANDEM_MISHAP_RUNS=1 TANDEM_MISHAP_FIRST=%" PRIu64 ": %s, %" PRIu32 " instances, %" PRIu32 " requests",
+           seed, provider, real_draw_instances(drawn), drawn->scenario.load.requests);
+    for (uint32_t i = 0; i < drawn->faults.count; i++)
+        printf(", %s %s", names[drawn->faults.item[i].kind], drawn->faults.item[i].node);
     printf("\n");
     fflush(stdout);
 }
 
-/* Who lives to the end wrote down what it was told: told again, its node makes the same calls. */
-static void replay_survivors(const struct real_run *run, const char *const *options, const struct mishaps *mishaps)
+static void write_scenario(const struct drawn *drawn, const char *path)
 {
-    for (uint32_t node = 0; node <= INSTANCES; node++)
-        if ((mishaps->bits & MISHAP_KILL) == 0 || node != mishaps->victim)
-            assert_true(real_run_replay(run, SCENARIO, options, node, NULL, NULL) > 0);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(scenario_write(&drawn->scenario, file));
+    assert_int_equal(fclose(file), 0);
+}
+
+static uint32_t victim_of(const struct drawn *drawn)
+{
+    for (uint32_t i = 0; i < drawn->faults.count; i++)
+        if (drawn->faults.item[i].kind == FAULT_KILL)
+            return real_draw_node(drawn, drawn->faults.item[i].node);
+    return UINT32_MAX;
 }
 
 static void play(void **state)
 {
     uint64_t seed = *(const uint64_t *)*state;
-    struct mishaps mishaps = mishaps_of(seed, INSTANCES);
-    const char *const options[] = {seed % 2 == 0 ? "--provider=shm" : "--provider=tcp",
-                                   "--verify",
-                                   "--limit=120",
-                                   "--set=messenger.deadline=ms(500)",
-                                   "--set=messenger.attempts_max=5",
+    const char *const options[] = {seed % 2 == 0 ? "--provider=shm" : "--provider=tcp", "--verify", "--limit=120",
                                    NULL};
+    struct drawn *drawn = calloc(1, sizeof *drawn);
     struct real_run run;
     struct run_report report;
     char text[24];
-    tell(seed, options[0] + 11, &mishaps);
+    char path[] = "/tmp/tandem_mishap_XXXXXX";
+    int file = mkstemp(path);
+    assert_true(drawn != NULL && file >= 0);
+    close(file);
+    real_draw(seed, drawn);
+    tell(seed, options[0] + 11, drawn);
+    write_scenario(drawn, path);
     snprintf(text, sizeof text, "%" PRIu64, seed);
-    assert_int_equal(setenv("TANDEM_MISHAP_SEED", text, 1), 0);
-    real_run_start(&run, SCENARIO, options);
-    real_run_processes(&run, INSTANCES);
+    assert_int_equal(setenv(MISHAP_SEED, text, 1), 0);
+    real_run_start(&run, path, options);
+    real_run_processes(&run, real_draw_instances(drawn));
     assert_int_equal(real_run_wait(&run, 0), 0);
-    unsetenv("TANDEM_MISHAP_SEED");
+    unsetenv(MISHAP_SEED);
     real_run_read(&run, &report);
-    assert_int_equal(report.requests, REQUESTS);
-    assert_int_equal(report.completed + report.failed + report.rejected + report.aborted, REQUESTS);
+    assert_int_equal(report.requests, drawn->scenario.load.requests);
+    assert_int_equal(report.completed + report.failed + report.rejected + report.aborted, report.requests);
     assert_int_equal(real_run_query(&run, "SELECT count(*) FROM request WHERE outcome <> 1 AND reason = 0"), 0);
-    if ((mishaps.bits & (MISHAP_KILL | MISHAP_LOST_MESSAGES | MISHAP_WRITES_IN_ERROR)) == 0)
-        assert_int_equal(report.completed, REQUESTS); /* slow is not wrong */
-    assert_true(report.completed > 0);
-    real_run_check_tokens(&run, SCENARIO, options);
-    replay_survivors(&run, options, &mishaps);
+    if (!real_draw_loses(drawn)) /* slow is not wrong */
+        assert_int_equal(report.failed, 0);
+    real_run_check_tokens(&run, path, options);
+    /* Who lives to the end wrote down what it was told: told again, its node makes the same calls. */
+    for (uint32_t node = 0; node <= real_draw_instances(drawn); node++)
+        if (node != victim_of(drawn))
+            assert_true(real_run_replay(&run, path, options, node, NULL, NULL) > 0);
     real_run_database_sound(&run);
     real_run_left_nothing(&run);
     run_report_free(&report);
     real_run_free(&run);
+    assert_int_equal(remove(path), 0);
+    free(drawn);
 }
 
 int main(int argc, char **argv)

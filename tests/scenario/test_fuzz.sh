@@ -30,6 +30,15 @@ sed "s|$begin|return scenario { $faults|; s|r.completed == 200|r.failed < 20|" \
 "$TANDEM" run --db "$folder/a.db" --set load.requests=20 --set 'load.rate=per_second(5)' "$folder/killed.lua" \
     > /dev/null
 
+# What is dropped the deadline makes good, and is refused where there is none.
+sed "s|$begin|return scenario { faults = { drop { skip = 3 } },|; s|r.completed == 200|r.completed == 20|" \
+    "$root/tests/data/run-small.lua" > "$folder/dropped.lua"
+dropped=("$TANDEM" run --db "$folder/a.db" --set load.requests=20 --set 'load.rate=per_second(5)' "$folder/dropped.lua")
+"${dropped[@]}" > /dev/null
+status=0
+"${dropped[@]}" --set messenger.deadline=never > /dev/null 2> "$folder/error" || status=$?
+[ "$status" -eq 2 ] && grep -q 'faults.1: what is dropped' "$folder/error"
+
 # What the swarm has found in the end of runs.
 "$TANDEM" run --db "$folder/a.db" "$root/tests/data/ends-twice.lua" > /dev/null
 

@@ -64,12 +64,13 @@ static void the_youngest_recomputes(void **state)
     town_free(&town);
 }
 
-static void run_two_groups(void)
+static void run_two_groups(uint32_t batch_max)
 {
     struct town_config config = town_config_of(1, 1, 0);
     config.nodes[2].geometry.parallelism.data = 2;
     config.nodes[2].group_count = 2;
     config.nodes[2].pages_per_group = 5;
+    config.nodes[2].scheduler.batch_max = batch_max;
     town_make(&town, &config);
     town_prompt(&town, 0, 1, 17, 40);
     town_prompt(&town, 1, 2, 17, 2);
@@ -81,7 +82,7 @@ static void run_two_groups(void)
 static void the_other_group_has_room(void **state)
 {
     (void)state;
-    run_two_groups();
+    run_two_groups(8);
     expect_trace(&town, "     0.000 front     arrived r1 17 40\n"
                         "     0.000 front     routed r1 2 1\n"
                         "     1.000 front     arrived r2 17 2\n"
@@ -207,12 +208,84 @@ static void the_preempted_keeps_its_place(void **state)
     town_free(&town);
 }
 
+/* The same where it has not decoded yet, for the batch of its own group is full. */
+static void the_other_group_has_room_and_a_place(void **state)
+{
+    (void)state;
+    run_two_groups(1);
+    expect_trace(&town, "     0.000 front     arrived r1 17 40\n"
+                        "     0.000 front     routed r1 2 1\n"
+                        "     1.000 front     arrived r2 17 2\n"
+                        "     1.000 front     routed r2 2 1\n"
+                        "     2.000 front     arrived r3 17 20\n"
+                        "     2.000 front     routed r3 2 1\n"
+                        "     5.000 decode-2  received r1 0 0\n"
+                        "     5.000 decode-2  armed r1 0x00100000 8\n"
+                        "     5.000 decode-2  dispatched r1 1 8\n"
+                        "     6.000 decode-2  received r2 0 0\n"
+                        "     6.000 decode-2  armed r2 0x00100001 8\n"
+                        "     6.000 decode-2  dispatched r2 1 8\n"
+                        "     7.000 decode-2  received r3 0 0\n"
+                        "     7.000 decode-2  armed r3 0x00100002 8\n"
+                        "     7.000 decode-2  dispatched r3 1 8\n"
+                        "    10.000 prefill-1 accepted r1 1 0\n"
+                        "    10.000 prefill-1 prefill_started r1 1 0\n"
+                        "    10.000 prefill-1 batch group 0 decode 0 prefill 16\n"
+                        "    10.000 prefill-1 chunk r1 0+16\n"
+                        "    10.000 prefill-1 write r1 units 0+1 epoch 1\n"
+                        "    11.000 prefill-1 accepted r2 2 0\n"
+                        "    12.000 prefill-1 accepted r3 3 0\n"
+                        "    26.000 prefill-1 prefill_finished r1 1 0\n"
+                        "    26.000 prefill-1 prefill_started r2 2 0\n"
+                        "    26.000 prefill-1 prefill_started r3 3 0\n"
+                        "    26.000 prefill-1 batch group 0 decode 0 prefill 32\n"
+                        "    26.000 prefill-1 chunk r2 0+16\n"
+                        "    26.000 prefill-1 write r2 units 0+1 epoch 2\n"
+                        "    26.000 prefill-1 chunk r3 0+16\n"
+                        "    26.000 prefill-1 write r3 units 0+1 epoch 3\n"
+                        "    31.162 decode-2  ready r1 1 0\n"
+                        "    31.162 decode-2  batch group 0 decode 1 prefill 0\n"
+                        "    31.162 decode-2  decode_started r1 0 0\n"
+                        "    32.162 prefill-1 drained r1 1 0\n"
+                        "    51.162 decode-2  first_token r1 0 0\n"
+                        "    58.000 prefill-1 prefill_finished r2 2 0\n"
+                        "    58.000 prefill-1 prefill_finished r3 3 0\n"
+                        "    64.824 decode-2  ready r2 2 0\n"
+                        "    64.824 decode-2  ready r3 3 0\n"
+                        "    65.824 prefill-1 drained r2 2 0\n"
+                        "    65.824 prefill-1 drained r3 3 0\n"
+                        "    71.162 decode-2  batch group 1 decode 1 prefill 0\n"
+                        "    71.162 decode-2  decode_started r2 1 0\n"
+                        "    91.162 decode-2  first_token r2 0 0\n"
+                        "   111.162 decode-2  finished r2 2 0\n"
+                        "   111.162 decode-2  batch group 1 decode 0 prefill 0\n"
+                        "   671.162 decode-2  preempted r3 16 0\n"
+                        "   671.162 decode-2  armed r3 0x00200002 8\n"
+                        "   671.162 decode-2  dispatched r3 1 8\n"
+                        "   676.162 prefill-1 accepted r3 4 0\n"
+                        "   676.162 prefill-1 prefill_started r3 4 0\n"
+                        "   676.162 prefill-1 batch group 0 decode 0 prefill 16\n"
+                        "   676.162 prefill-1 chunk r3 0+16\n"
+                        "   676.162 prefill-1 write r3 units 0+1 epoch 4\n"
+                        "   692.162 prefill-1 prefill_finished r3 4 0\n"
+                        "   697.324 decode-2  ready r3 4 0\n"
+                        "   698.324 prefill-1 drained r3 4 0\n"
+                        "   711.162 decode-2  batch group 1 decode 1 prefill 0\n"
+                        "   711.162 decode-2  decode_started r3 1 0\n"
+                        "   731.162 decode-2  first_token r3 0 0\n"
+                        "   831.162 decode-2  finished r1 40 0\n"
+                        "   831.162 decode-2  batch group 0 decode 0 prefill 0\n"
+                        "  1111.162 decode-2  finished r3 20 0\n");
+    town_free(&town);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_youngest_recomputes),
         cmocka_unit_test(the_preempted_keeps_its_place),
         cmocka_unit_test(the_other_group_has_room),
+        cmocka_unit_test(the_other_group_has_room_and_a_place),
     };
     return run_stories(argc, argv, tests);
 }

@@ -37,6 +37,7 @@ const struct edge known_edges[] = {
     EDGE(DECODE, QUARANTINE, FREE, "the prefiller is fenced"),
     EDGE(DECODE, READY, FREE, "its client leaves while it waits for a place in the batch"),
     EDGE(DECODE, READY, ALLOC, "preempted before it decoded"),
+    EDGE(DECODE, READY, DISPATCHED, "preempted before it decoded, and another group has room for it"),
     EDGE(DECODE, READY, DECODE, "joins the batch"),
     EDGE(DECODE, DECODE, FREE, "finished, or its client has left"),
     EDGE(DECODE, DECODE, ALLOC, "preempted"),
@@ -83,10 +84,13 @@ static void take(enum node_role role, uint8_t from, uint8_t to, uint32_t request
              edge_state_name((enum sequence_state)to));
 }
 
-/* The same request at the same station: a prefiller may still hold an epoch that has ended beside the next one. */
+/* The same request at the same station: a prefiller may still hold an epoch that has ended beside the next one, and
+ * one of a decoder that was replaced beside that of its replacement. */
 static bool same(enum node_role role, const struct node_sequence *a, const struct node_sequence *b)
 {
-    return a->request == b->request && (role == ROLE_DECODE || (a->peer == b->peer && a->epoch == b->epoch));
+    return a->request == b->request &&
+           (role == ROLE_DECODE ||
+            (a->peer == b->peer && a->peer_incarnation == b->peer_incarnation && a->epoch == b->epoch));
 }
 
 static const struct node_sequence *find(enum node_role role, const struct edge_view *view,

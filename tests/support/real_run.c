@@ -42,6 +42,12 @@ static const struct command command_run = {
     .run = run_real,
 };
 
+static void path_of(const char *scenario, char *path, size_t size)
+{
+    bool relative = scenario[0] != '/';
+    snprintf(path, size, "%s%s%s", relative ? TANDEM_SOURCE_DIR : "", relative ? "/" : "", scenario);
+}
+
 static _Noreturn void launch(const struct real_run *run, const char *scenario, const char *const *options)
 {
     static const struct command *const list[] = {&command_run, NULL};
@@ -51,7 +57,7 @@ static _Noreturn void launch(const struct real_run *run, const char *scenario, c
     char events[128];
     char log[128];
     snprintf(events, sizeof events, "--record-events=%s/events", run->folder);
-    snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, scenario);
+    path_of(scenario, path, sizeof path);
     snprintf(database, sizeof database, "--db=%s/run.db", run->folder);
     snprintf(tokens, sizeof tokens, "--tokens=%s/tokens.csv", run->folder);
     snprintf(log, sizeof log, "%s/log", run->folder);
@@ -370,7 +376,7 @@ static void world_of(struct real_world *world, const char *scenario, const char 
     char texts[OPTIONS_MAX][256];
     struct user_error error = {.set = false};
     char path[512];
-    snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, scenario);
+    path_of(scenario, path, sizeof path);
     if (!real_world_load(world, path, sets, sets_of(options, sets, texts), -1, &error))
         fail_msg("%s", error.text);
 }
@@ -610,7 +616,7 @@ uint32_t real_run_check_tokens_near(const struct real_run *run, const char *scen
     struct real_world world;
     char path[512];
     uint32_t count;
-    snprintf(path, sizeof path, "%s/%s", TANDEM_SOURCE_DIR, scenario);
+    path_of(scenario, path, sizeof path);
     assert_true(real_world_load(&world, path, sets, sets_of(options, sets, texts), -1, &error));
     struct produced *requests = expected_requests(run, &world, &count);
     uint32_t read = read_tokens(run, requests, count);

@@ -25,7 +25,7 @@ struct real_run {
 
 /* Starts `tandem run SCENARIO --backend real` with more options, which end with NULL; --db, --tokens and
  * --record-events are given.
- * The scenario's path is relative to the tree. */
+ * The scenario's path is absolute, or relative to the tree. */
 void real_run_start(struct real_run *run, const char *scenario, const char *const *options);
 
 /* Waits until the launcher has `instances` instances that have executors. Fails the test after 60 s, false if it ends

@@ -3,12 +3,13 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 
 #include "base/arith.h"
+#include "host/fuzz_draw.h"
 #include "host/scenario_lua.h"
 #include "host/scenario_write.h"
 #include "messenger/wire.h"
-#include "host/fuzz_draw.h"
 #include "sim/fuzz/shrink.h"
 #include "sim/fuzz/swarm.h"
+#include "support/edges.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -323,6 +324,55 @@ static void reasons_are_about_something(void **state)
     assert_in_range(explained, 30, 50);
 }
 
+/* ---- Edges ------------------------------------------------------------------------------------------------------- */
+
+static struct {
+    struct run_nodes nodes;
+    struct edge_view views[64]; /* by node */
+    struct edge_counts counts;
+} edges;
+
+static void look(void *self, int64_t now_ns, uint32_t node, const struct event *event)
+{
+    (void)self;
+    (void)now_ns;
+    if (event->kind == EVENT_START)
+        edges.views[node].count = 0; /* what its predecessor held has died with it */
+    edges_look(&edges.views[node], edges.nodes.configs[node].role, edges.nodes.nodes[node], &edges.counts);
+}
+
+static void look_at_edges(void *self, struct sim *sim, const struct run_nodes *nodes)
+{
+    (void)self;
+    edges.nodes = *nodes;
+    assert_true(nodes->count <= sizeof edges.views / sizeof *edges.views);
+    memset(edges.views, 0, sizeof edges.views);
+    sim_listen(sim, &(struct sim_listener){.after = look});
+}
+
+/* tests/stories/EDGES.md has a story for every edge that is known: the swarm takes no other. TANDEM_EDGE_SEEDS seeds.
+ */
+static void the_swarm_takes_no_edge_without_a_story(void **state)
+{
+    (void)state;
+    static const struct seed_sabotage looking = {.ready = look_at_edges};
+    const char *text = getenv("TANDEM_EDGE_SEEDS");
+    uint64_t seeds = text == NULL ? 400 : strtoull(text, NULL, 10);
+    struct drawn *drawn = calloc(1, sizeof *drawn);
+    uint32_t taken = 0;
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
+        struct seed_result result;
+        fuzz_draw(seed, drawn);
+        seed_run(drawn, NULL, &looking, &result);
+        assert_false(seed_failed(&result));
+    }
+    for (uint32_t i = 0; i < known_edge_count; i++)
+        taken += edges.counts.of[i] > 0;
+    print_message("%u of %u edges taken\n", taken, known_edge_count);
+    assert_in_range(taken, known_edge_count - 5, known_edge_count);
+    free(drawn);
+}
+
 /* A fault's `on` knows every record of base/trace.h by its name. */
 static void triggers_are_records(void **state)
 {
@@ -358,6 +408,7 @@ int main(void)
         cmocka_unit_test(a_failure_is_shrunk),
         cmocka_unit_test(reasons_are_about_something),
         cmocka_unit_test(triggers_are_records),
+        cmocka_unit_test(the_swarm_takes_no_edge_without_a_story),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

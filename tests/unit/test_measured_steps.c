@@ -3,7 +3,7 @@
 #include "base/rng.h"
 #include "support/known_hardware.h"
 #include "support/known_models.h"
-#include "sim/cost/device_model.h"
+#include "sim/cost/measured_steps.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -222,6 +222,19 @@ static void test_refusals(void **state)
     device_model_free(model);
 }
 
+/* Steps that draft so many tokens are others than those that draft none. */
+static void test_steps_that_draft(void **state)
+{
+    (void)state;
+    struct measured_steps measured;
+    make_tables();
+    tables.item[0].draft_tokens = 2;
+    assert_false(measured_steps_find(&machine, known_model("Llama-3.1-8B"), tp2, 0, &measured));
+    assert_false(measured_steps_find(&machine, known_model("Llama-3.1-8B"), tp2, 1, &measured));
+    assert_true(measured_steps_find(&machine, known_model("Llama-3.1-8B"), tp2, 2, &measured));
+    assert_int_equal(measured.decode.row_count, tables.item[0].decode.row_count);
+}
+
 /* Where the machine also has a GPU, shardings without a table keep the roofline. */
 static void test_roofline_beside_tables(void **state)
 {
@@ -252,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_decode_is_fixed_plus_line),
         cmocka_unit_test(test_groups_and_kinds),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_steps_that_draft),
         cmocka_unit_test(test_roofline_beside_tables),
     };
     return cmocka_run_group_tests_name("measured_steps", tests, NULL, NULL);
