@@ -2,9 +2,9 @@
 #include "real/commands.h"
 
 #include "base/arith.h"
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 #include "host/output.h"
-#include "host/run_command.h"
+#include "host/command/run_command.h"
 #include "real/calibrate/calibrate.h"
 #include "real/fabric/fabric.h"
 #include "real/process/executor.h"

@@ -2,7 +2,7 @@
 #ifndef TANDEM_REAL_COMMANDS_H
 #define TANDEM_REAL_COMMANDS_H
 
-#include "host/command.h"
+#include "host/command/command.h"
 
 extern const struct command command_bench_fabric;
 extern const struct command command_calibrate;

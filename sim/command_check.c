@@ -1,8 +1,8 @@
 /* tandem check: the regression gate. */
 #define _POSIX_C_SOURCE 200809L
-#include "host/build_info.h"
-#include "host/interrupt.h"
-#include "host/run_command.h"
+#include "host/command/build_info.h"
+#include "host/command/interrupt.h"
+#include "host/command/run_command.h"
 #include "sim/check/check_output.h"
 #include "sim/commands.h"
 #include "sim/workers.h"

@@ -2,10 +2,10 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "base/arith.h"
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 #include "host/output.h"
-#include "host/progress.h"
-#include "host/scenario_write.h"
+#include "host/command/progress.h"
+#include "host/scenario/scenario_write.h"
 #include "sim/commands.h"
 #include "sim/fuzz/shrink.h"
 #include "sim/fuzz/swarm.h"

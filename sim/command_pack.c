@@ -1,6 +1,6 @@
 /* tandem pack: a measured table from CSV files, for a GPU of one's own or a new version of an engine. */
-#include "host/kernel_csv.h"
-#include "host/kernel_pack.h"
+#include "host/kernels/kernel_csv.h"
+#include "host/kernels/kernel_pack.h"
 #include "sim/commands.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* tandem plan: the search for a ratio, kept in the database as it goes, and the two runs that its verdict rests on. */
-#include "host/build_info.h"
-#include "host/interrupt.h"
+#include "host/command/build_info.h"
+#include "host/command/interrupt.h"
 #include "host/output.h"
-#include "host/results.h"
+#include "host/results/results.h"
 #include "sim/commands.h"
 #include "sim/plan/plan_output.h"
 #include "sim/stored_run.h"

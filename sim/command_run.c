@@ -1,8 +1,8 @@
 /* tandem run: a scenario as it stands, or the sweep that it describes, simulated, stored and told. */
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 #include "host/output.h"
-#include "host/progress.h"
-#include "host/results.h"
+#include "host/command/progress.h"
+#include "host/results/results.h"
 #include "sim/commands.h"
 #include "sim/stored_run.h"
 #include "sim/workers.h"

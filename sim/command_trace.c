@@ -1,7 +1,7 @@
 /* tandem trace: a stored run as a timeline, and where two stored runs part. */
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 #include "host/output.h"
-#include "host/timeline.h"
+#include "host/compare/timeline.h"
 #include "sim/commands.h"
 #include "sim/divergence.h"
 

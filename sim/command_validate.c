@@ -1,8 +1,8 @@
 /* tandem validate: predictions beside measurements, one table for all sources, the rows left out, the worst cases; and
  * the gate that keeps errors from growing unnoticed. */
 #include "base/check.h"
-#include "host/csv_table.h"
-#include "host/interrupt.h"
+#include "host/kernels/csv_table.h"
+#include "host/command/interrupt.h"
 #include "host/output.h"
 #include "sim/commands.h"
 #include "sim/validate/kernels.h"

@@ -2,7 +2,7 @@
 #ifndef TANDEM_SIM_COMMANDS_H
 #define TANDEM_SIM_COMMANDS_H
 
-#include "host/run_command.h"
+#include "host/command/run_command.h"
 
 extern const struct command command_explain;
 extern const struct command command_compare;

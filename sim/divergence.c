@@ -3,9 +3,9 @@
 
 #include "base/arith.h"
 #include "base/trace.h"
-#include "host/build_info.h"
-#include "host/interrupt.h"
-#include "host/scenario_lua.h"
+#include "host/command/build_info.h"
+#include "host/command/interrupt.h"
+#include "host/scenario/scenario_lua.h"
 #include "sim/check/decision.h"
 #include "sim/run.h"
 #include "sim/stored_run.h"

@@ -7,7 +7,7 @@
 #ifndef TANDEM_SIM_DIVERGENCE_H
 #define TANDEM_SIM_DIVERGENCE_H
 
-#include "host/compare.h"
+#include "host/compare/compare.h"
 
 /* A divergence_function. Runs that cannot be simulated again (another build, a file that is gone or has changed, a run
  * of the planner's or of the real runtime) are no error: divergence->unknown says why. An error is a run that comes out

@@ -3,7 +3,7 @@
 #define TANDEM_SIM_EXPLAIN_STEP_H
 
 #include "host/output.h"
-#include "host/scenario.h"
+#include "host/scenario/scenario.h"
 #include "host/user_error.h"
 
 /* A step as the command line names it: "BATCH,CONTEXT" decodes BATCH sequences with CONTEXT tokens each;

@@ -1,9 +1,9 @@
-/* Plays a scenario's faults (host/fault.h) in a simulation. */
+/* Plays a scenario's faults (host/scenario/fault.h) in a simulation. */
 #ifndef TANDEM_SIM_FAULT_PLAY_H
 #define TANDEM_SIM_FAULT_PLAY_H
 
 #include "host/deployment.h"
-#include "host/fault.h"
+#include "host/scenario/fault.h"
 #include "sim/sim.h"
 
 #include <stdbool.h>

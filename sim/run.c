@@ -2,7 +2,7 @@
 #include "sim/run.h"
 
 #include "base/arith.h"
-#include "host/recorder.h"
+#include "host/results/recorder.h"
 #include "sim/checkers.h"
 #include "sim/fault_play.h"
 #include "sim/oracle.h"

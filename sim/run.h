@@ -6,10 +6,10 @@
 #define TANDEM_SIM_RUN_H
 
 #include "host/deployment.h"
-#include "host/run_record.h"
-#include "host/scenario.h"
-#include "host/trace_reader.h"
-#include "host/workload.h"
+#include "host/results/run_record.h"
+#include "host/scenario/scenario.h"
+#include "host/load/trace_reader.h"
+#include "host/load/workload.h"
 #include "node.h"
 #include "sim/cost/device_model.h"
 #include "sim/sim.h"

@@ -16,7 +16,7 @@
 #ifndef TANDEM_SIM_SIM_H
 #define TANDEM_SIM_SIM_H
 
-#include "host/run_record.h"
+#include "host/results/run_record.h"
 #include "runtime.h"
 #include "sim/cost/device_model.h"
 #include "sim/net/network.h"

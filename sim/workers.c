@@ -3,7 +3,7 @@
 #include "sim/workers.h"
 
 #include "base/arith.h"
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

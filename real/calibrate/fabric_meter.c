@@ -4,7 +4,7 @@
 #include "real/calibrate/fabric_meter.h"
 
 #include "base/arith.h"
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 #include "real/calibrate/sample.h"
 #include "real/fabric/fabric.h"
 #include "real/fabric/leftovers.h"

@@ -3,7 +3,7 @@
 #include "real/calibrate/in_run.h"
 
 #include "base/arith.h"
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 #include "real/calibrate/sample.h"
 #include "real/process/launcher.h"
 #include "real/process/recording.h"

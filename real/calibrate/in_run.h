@@ -15,7 +15,7 @@
 #ifndef TANDEM_REAL_CALIBRATE_IN_RUN_H
 #define TANDEM_REAL_CALIBRATE_IN_RUN_H
 
-#include "host/scenario_lua.h"
+#include "host/scenario/scenario_lua.h"
 #include "host/user_error.h"
 #include "real/calibrate/line_fit.h"
 #include "real/calibrate/step_plan.h"

@@ -3,8 +3,8 @@
 #include "real/calibrate/message_meter.h"
 
 #include "base/arith.h"
-#include "host/build_info.h"
-#include "host/interrupt.h"
+#include "host/command/build_info.h"
+#include "host/command/interrupt.h"
 #include "real/calibrate/sample.h"
 #include "real/process/real_runtime.h"
 #include "real/process/real_world.h"

@@ -3,7 +3,7 @@
 #include "real/calibrate/step_meter.h"
 
 #include "base/arith.h"
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 #include "real/calibrate/sample.h"
 #include "real/process/executors.h"
 #include "real/process/real_runtime.h"

@@ -4,7 +4,7 @@
 #ifndef TANDEM_REAL_CALIBRATE_STEP_PLAN_H
 #define TANDEM_REAL_CALIBRATE_STEP_PLAN_H
 
-#include "host/scenario_lua.h"
+#include "host/scenario/scenario_lua.h"
 #include "host/user_error.h"
 #include "real/calibrate/knots.h"
 #include "real/process/mailbox.h"

@@ -1,8 +1,8 @@
 /* tandem replay-events: what each node of a real run was told, told to it again: it must make the same calls. */
 #include "base/check.h"
 #include "base/limits.h"
-#include "host/interrupt.h"
-#include "host/run_command.h"
+#include "host/command/interrupt.h"
+#include "host/command/run_command.h"
 #include "real/commands.h"
 #include "real/process/real_world.h"
 #include "real/process/recording.h"

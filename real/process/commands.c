@@ -3,8 +3,8 @@
 #include "real/process/commands.h"
 
 #include "base/arith.h"
-#include "host/build_info.h"
-#include "host/interrupt.h"
+#include "host/command/build_info.h"
+#include "host/command/interrupt.h"
 #include "real/control/bind_address.h"
 #include "real/control/mesh.h"
 #include "real/process/children.h"

@@ -2,7 +2,7 @@
 #ifndef TANDEM_REAL_PROCESS_COMMANDS_H
 #define TANDEM_REAL_PROCESS_COMMANDS_H
 
-#include "host/run_command.h"
+#include "host/command/run_command.h"
 
 /* As a backend of `tandem run`, and the options that it alone takes. */
 int run_real(const struct command_context *command, const struct arguments *arguments, struct user_error *error);

@@ -3,7 +3,7 @@
 #include "real/process/instance_internal.h"
 
 #include "base/arith.h"
-#include "host/command.h"
+#include "host/command/command.h"
 #include "real/fabric/leftovers.h"
 #include "real/process/shared_memory.h"
 

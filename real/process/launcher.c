@@ -3,7 +3,7 @@
 #include "real/process/launcher_internal.h"
 
 #include "base/arith.h"
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 #include "real/process/shared_memory.h"
 
 #include <errno.h>

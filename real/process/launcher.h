@@ -5,8 +5,8 @@
 #ifndef TANDEM_REAL_PROCESS_LAUNCHER_H
 #define TANDEM_REAL_PROCESS_LAUNCHER_H
 
-#include "host/run_record.h"
-#include "host/workload.h"
+#include "host/results/run_record.h"
+#include "host/load/workload.h"
 #include "real/fabric/topology.h"
 #include "real/process/token_book.h"
 #include "real/process/real_world.h"

@@ -3,8 +3,8 @@
 #define TANDEM_REAL_PROCESS_LAUNCHER_INTERNAL_H
 
 #include "host/check_host.h"
-#include "host/recorder.h"
-#include "host/workload.h"
+#include "host/results/recorder.h"
+#include "host/load/workload.h"
 #include "real/control/clock_estimate.h"
 #include "real/process/children.h"
 #include "real/process/launcher.h"
@@ -65,10 +65,10 @@ struct launcher {
     int64_t last_record_ns;  /* of the run: when something last happened to a request */
 
     bool started;
-    bool stopping;    /* nothing more arrives, and nobody is replaced any more */
-    bool stop;        /* the caller wants no more rows */
-    bool broken;      /* result->text says why */
-    int64_t began_ns; /* CLOCK_MONOTONIC */
+    bool stopping;     /* nothing more arrives, and nobody is replaced any more */
+    bool stop;         /* the caller wants no more rows */
+    bool broken;       /* result->text says why */
+    int64_t began_ns;  /* CLOCK_MONOTONIC */
     int64_t origin_ns; /* time 0 of the run */
 };
 

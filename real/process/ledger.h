@@ -2,7 +2,7 @@
 #ifndef TANDEM_REAL_PROCESS_LEDGER_H
 #define TANDEM_REAL_PROCESS_LEDGER_H
 
-#include "host/run_record.h"
+#include "host/results/run_record.h"
 #include "real/process/stepper.h"
 
 struct ledger {

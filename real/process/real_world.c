@@ -3,7 +3,7 @@
 #include "real/process/real_world.h"
 
 #include "base/arith.h"
-#include "host/build_info.h"
+#include "host/command/build_info.h"
 #include "real/control/mesh.h"
 #include "real/process/fabric_thread.h"
 

@@ -5,8 +5,8 @@
 #define TANDEM_REAL_PROCESS_REAL_WORLD_H
 
 #include "host/deployment.h"
-#include "host/scenario_lua.h"
-#include "host/trace_reader.h"
+#include "host/scenario/scenario_lua.h"
+#include "host/load/trace_reader.h"
 #include "real/control/frame.h"
 #include "real/fabric/fabric.h"
 #include "real/kv_memory.h"

@@ -10,7 +10,7 @@
 #ifndef TANDEM_REAL_PROCESS_RECORDING_H
 #define TANDEM_REAL_PROCESS_RECORDING_H
 
-#include "host/divergence.h"
+#include "host/compare/divergence.h"
 #include "node.h"
 
 struct recording;

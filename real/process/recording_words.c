@@ -1,7 +1,7 @@
 /* See recording_words.h. */
 #include "real/process/recording_words.h"
 
-#include "host/divergence.h"
+#include "host/compare/divergence.h"
 #include "real/control/frame.h"
 
 #include <inttypes.h>

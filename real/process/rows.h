@@ -2,7 +2,7 @@
 #ifndef TANDEM_REAL_PROCESS_ROWS_H
 #define TANDEM_REAL_PROCESS_ROWS_H
 
-#include "host/run_record.h"
+#include "host/results/run_record.h"
 #include "real/control/frame.h"
 #include "real/device/device.h"
 

@@ -4,7 +4,7 @@
 #ifndef TANDEM_REAL_PROCESS_TRANSFER_BOOK_H
 #define TANDEM_REAL_PROCESS_TRANSFER_BOOK_H
 
-#include "host/run_record.h"
+#include "host/results/run_record.h"
 
 struct transfer_book;
 

@@ -2,7 +2,7 @@
 #include "host/deployment.h"
 
 #include "base/arith.h"
-#include "host/sessions.h"
+#include "host/load/sessions.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static uint32_t length_max(const struct length_distribution *length)
 struct deployment_sizes deployment_sizes(const struct load *load)
 {
     if (load->arrivals == ARRIVAL_SESSIONS) {
-        uint32_t tokens = (uint32_t)min_u64(REQUEST_TOKENS_MAX, sessions_tokens_max(load));
+        uint32_t tokens = (uint32_t)min_u64(REQUEST_TOKENS_MAX, load_session_tokens_max(load));
         return (struct deployment_sizes){
             .request_tokens_max = tokens,
             .request_blocks_max = ceil_div_u32(tokens, load->session_block_tokens),

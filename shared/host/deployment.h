@@ -9,8 +9,8 @@
 #ifndef TANDEM_HOST_DEPLOYMENT_H
 #define TANDEM_HOST_DEPLOYMENT_H
 
-#include "host/scenario.h"
-#include "host/trace_reader.h"
+#include "host/scenario/scenario.h"
+#include "host/load/trace_reader.h"
 #include "model/footprint.h"
 #include "node.h"
 

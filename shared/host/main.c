@@ -1,7 +1,7 @@
 /* The binary `tandem`: both runtimes behind one command line. */
-#include "host/command.h"
-#include "host/replay_command.h"
-#include "host/run_command.h"
+#include "host/command/command.h"
+#include "host/command/replay_command.h"
+#include "host/command/run_command.h"
 #include "sim/commands.h"
 #include "sim/divergence.h"
 #ifdef TANDEM_REAL

@@ -3,8 +3,8 @@
 #include "sim/check/check.h"
 
 #include "base/arith.h"
-#include "host/interrupt.h"
-#include "host/progress.h"
+#include "host/command/interrupt.h"
+#include "host/command/progress.h"
 #include "sim/stored_run.h"
 #include "sim/workers.h"
 

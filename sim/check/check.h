@@ -6,9 +6,9 @@
 #ifndef TANDEM_SIM_CHECK_CHECK_H
 #define TANDEM_SIM_CHECK_CHECK_H
 
-#include "host/baseline.h"
-#include "host/divergence.h"
-#include "host/suite.h"
+#include "host/compare/baseline.h"
+#include "host/compare/divergence.h"
+#include "host/compare/suite.h"
 #include "sim/check/measure.h"
 #include "sim/check/paired.h"
 #include "sim/run.h"

@@ -1,6 +1,6 @@
 /* One case, seed by seed: decisions, requests, what is watched. See check.h. */
 #include "base/arith.h"
-#include "host/recorder.h"
+#include "host/results/recorder.h"
 #include "sim/check/check.h"
 #include "sim/check/decision.h"
 

@@ -3,8 +3,8 @@
 #ifndef TANDEM_SIM_CHECK_DECISION_H
 #define TANDEM_SIM_CHECK_DECISION_H
 
-#include "host/divergence.h"
-#include "host/trace_log.h"
+#include "host/compare/divergence.h"
+#include "host/compare/trace_log.h"
 #include "sim/check/cluster.h"
 
 /* One side: records from number `first` of its trace on. Names are by node, the front first. */

@@ -2,7 +2,7 @@
 #include "sim/check/measure.h"
 
 #include "base/arith.h"
-#include "host/recorder.h"
+#include "host/results/recorder.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,10 +4,10 @@
 #ifndef TANDEM_SIM_CHECK_MEASURE_H
 #define TANDEM_SIM_CHECK_MEASURE_H
 
-#include "host/baseline.h"
-#include "host/run_record.h"
-#include "host/scenario.h"
-#include "host/suite.h"
+#include "host/compare/baseline.h"
+#include "host/results/run_record.h"
+#include "host/scenario/scenario.h"
+#include "host/compare/suite.h"
 
 /* The rows of one run. */
 struct measured {

@@ -4,7 +4,7 @@
 #include "sim/fuzz/seed.h"
 
 #include "base/check.h"
-#include "host/command.h"
+#include "host/command/command.h"
 
 #include <signal.h>
 #include <stdio.h>

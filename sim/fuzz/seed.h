@@ -3,7 +3,7 @@
 #define TANDEM_SIM_FUZZ_SEED_H
 
 #include "sim/fuzz/coverage.h"
-#include "host/fuzz_draw.h"
+#include "host/fuzz/fuzz_draw.h"
 #include "sim/run.h"
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 #ifndef TANDEM_SIM_FUZZ_SHRINK_H
 #define TANDEM_SIM_FUZZ_SHRINK_H
 
-#include "host/fuzz_draw.h"
+#include "host/fuzz/fuzz_draw.h"
 #include "sim/fuzz/seed.h"
 
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #include "sim/fuzz/swarm.h"
 
 #include "base/arith.h"
-#include "host/interrupt.h"
+#include "host/command/interrupt.h"
 
 #include <signal.h>
 #include <stdatomic.h>

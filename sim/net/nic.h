@@ -4,7 +4,7 @@
 #ifndef TANDEM_SIM_NET_NIC_H
 #define TANDEM_SIM_NET_NIC_H
 
-#include "host/hardware.h"
+#include "host/scenario/hardware.h"
 
 #include <stdint.h>
 

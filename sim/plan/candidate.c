@@ -3,7 +3,7 @@
 
 #include "base/arith.h"
 #include "serve/token_clock.h"
-#include "host/workload.h"
+#include "host/load/workload.h"
 
 #include <stdio.h>
 #include <stdlib.h>

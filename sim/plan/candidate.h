@@ -9,8 +9,8 @@
 #define TANDEM_SIM_PLAN_CANDIDATE_H
 
 #include "host/deployment.h"
-#include "host/scenario.h"
-#include "host/trace_reader.h"
+#include "host/scenario/scenario.h"
+#include "host/load/trace_reader.h"
 #include "sim/plan/scaled_device.h"
 #include "sim/run.h"
 

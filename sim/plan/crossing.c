@@ -4,7 +4,7 @@
 #include "sim/plan/doubt.h"
 
 #include "base/arith.h"
-#include "host/scenario.h"
+#include "host/scenario/scenario.h"
 
 /* A crossing is known when what the step takes is, to one in so many; the rates that are compared, to one in so many.
  */

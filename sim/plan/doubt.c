@@ -12,7 +12,7 @@
 #include "sim/plan/doubt.h"
 
 #include "base/arith.h"
-#include "host/scenario.h"
+#include "host/scenario/scenario.h"
 #include "sim/workers.h"
 
 #include <string.h>

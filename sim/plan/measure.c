@@ -3,7 +3,7 @@
 #include "sim/plan/doubt.h"
 
 #include "base/arith.h"
-#include "host/scenario.h"
+#include "host/scenario/scenario.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "sim/plan/model_error.h"
 
 #include "base/arith.h"
-#include "host/csv_table.h"
+#include "host/kernels/csv_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

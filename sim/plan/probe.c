@@ -2,7 +2,7 @@
 #include "sim/plan/probe.h"
 
 #include "base/arith.h"
-#include "host/recorder.h"
+#include "host/results/recorder.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -35,6 +35,17 @@ BEGIN {
     logic = "(base|model|serve|messenger|roles)/|runtime[.]h$|node[.]h$"
     quoted["shared/host/"] = "^(host/|" logic ")"
     angled["shared/host/"] = free "|" hosted "|" store
+    # Within it, too: from what reads and prints, over scenarios and what they load, to the command line.
+    ground = "host/(check_host|output|sha256|source_lines|user_error)[.]h$|" logic
+    quoted["shared/host/scenario/"] = "^(host/scenario/|" ground ")"
+    quoted["shared/host/kernels/"] = "^(host/(kernels|scenario)/|" ground ")"
+    quoted["shared/host/load/"] = "^(host/(load|scenario)/|" ground ")"
+    quoted["shared/host/fuzz/"] = "^(host/(fuzz|scenario)/|" ground ")"
+    quoted["shared/host/results/"] = "^(host/(results|load|scenario)/|host/deployment[.]h$|" ground ")"
+    quoted["shared/host/compare/"] = "^(host/(compare|results|load|scenario)/|host/deployment[.]h$|" ground ")"
+    for (folder in quoted)
+        if (folder ~ /^shared.host.[a-z]+.$/)
+            angled[folder] = angled["shared/host/"]
     # The program itself is where the runtimes are put together.
     quoted["shared/host/main.c"] = "^(sim/|real/|host/|" logic ")"
     angled["shared/host/main.c"] = angled["shared/host/"]

@@ -74,6 +74,8 @@ file_case $tree shared/messenger/roles.c '#include "roles/x.h"\n' 'may not inclu
 file_case $tree shared/node.c '#include "host/x.h"\n' 'may not include host/x.h'
 file_case $tree shared/runtime.h '#include "node.h"\n' 'may not include node.h'
 file_case $tree shared/host/sim.c '#include "sim/x.h"\n' 'may not include sim/x.h'
+file_case $tree shared/host/load/results.c '#include "host/results/x.h"\n' 'may not include host/results/x.h'
+file_case $tree shared/host/compare/results.c '#include "host/results/x.h"\n#include <sqlite3.h>\n' ''
 file_case $tree shared/host/main.c '#include "sim/x.h"\n' ''
 file_case $tree shared/host/openssl.c '#include <openssl/sha.h>\n' 'may not include openssl/sha.h'
 file_case $tree sim/net/real.c '#include "real/x.h"\n' 'may not include real/x.h'

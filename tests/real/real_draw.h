@@ -1,5 +1,6 @@
-/* What a seed of the swarm (host/fuzz_draw.h) means to a real run: the same cluster, load, policies and faults, as far
- * as processes on a small machine can run them, and as far as they can be made to happen beside the node. What differs:
+/* What a seed of the swarm (host/fuzz/fuzz_draw.h) means to a real run: the same cluster, load, policies and faults, as
+ * far as processes on a small machine can run them, and as far as they can be made to happen beside the node. What
+ * differs:
  *
  * - Model: the drawn attention, layers, heads and tail, in sizes that leave something to compute. Nothing is drafted
  *   and no indexer has keys: real devices know neither.
@@ -19,7 +20,7 @@
 #define TANDEM_TESTS_REAL_REAL_DRAW_H
 
 #include "base/arith.h"
-#include "host/fuzz_draw.h"
+#include "host/fuzz/fuzz_draw.h"
 
 #define REAL_TIMES_LONGER 10
 #define REAL_LATE_NS_MAX (25 * NS_PER_MS)

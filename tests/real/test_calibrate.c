@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "host/command.h"
+#include "host/command/command.h"
 #include "real/calibrate/calibrate.h"
 #include "real/calibrate/message_meter.h"
 #include "real/commands.h"

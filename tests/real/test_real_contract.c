@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
-#include "host/build_info.h"
+#include "host/command/build_info.h"
 #include "real/process/real_runtime.h"
 #include "real/process/real_world.h"
 #include "real/process/shared_memory.h"

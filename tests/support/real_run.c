@@ -3,7 +3,7 @@
 #include "support/real_run.h"
 
 #include "base/arith.h"
-#include "host/workload.h"
+#include "host/load/workload.h"
 #include "real/process/commands.h"
 #include "real/process/recording.h"
 #include "real/process/shared_memory.h"

@@ -2,7 +2,7 @@
  * and what whole runs make of it. */
 #include "base/arith.h"
 #include "host/deployment.h"
-#include "host/recorder.h"
+#include "host/results/recorder.h"
 #include "sim/run.h"
 #include "support/scenario_text.h"
 

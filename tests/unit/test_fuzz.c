@@ -3,9 +3,9 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 
 #include "base/arith.h"
-#include "host/fuzz_draw.h"
-#include "host/scenario_lua.h"
-#include "host/scenario_write.h"
+#include "host/fuzz/fuzz_draw.h"
+#include "host/scenario/scenario_lua.h"
+#include "host/scenario/scenario_write.h"
 #include "messenger/wire.h"
 #include "sim/fuzz/shrink.h"
 #include "sim/fuzz/swarm.h"

@@ -1,9 +1,9 @@
 /* Conversations: what a turn's prompt holds, when it comes, and which of its blocks have been there before; and
  * mixtures of clients, from which requests are drawn. */
 #include "base/arith.h"
-#include "host/sessions.h"
-#include "host/trace_reader.h"
-#include "host/workload.h"
+#include "host/load/sessions.h"
+#include "host/load/trace_reader.h"
+#include "host/load/workload.h"
 #include "sim/run.h"
 #include "support/scenarios.h"
 

@@ -1,5 +1,5 @@
 /* Traces that are right: every format, spelling and compression gives the rows that stand in the file. */
-#include "host/trace_reader.h"
+#include "host/load/trace_reader.h"
 
 #include "base/limits.h"
 
