@@ -459,7 +459,7 @@ static void check_machine(const struct scenario *s)
 static void test_shipped_files(void **state)
 {
     (void)state;
-    assert_int_equal(load_folder("models", "model", check_model), 19);
+    assert_int_equal(load_folder("models", "model", check_model), 22);
     assert_int_equal(load_folder("hardware", "pools.decode.machine", check_machine), 8);
 }
 
