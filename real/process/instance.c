@@ -97,7 +97,8 @@ static void answer_clock(struct instance *instance, const struct frame *frame)
         mesh_send(instance->mesh, 0, FRAME_CLOCK_ANSWER, bytes, writer.used);
 }
 
-/* What happened to others before this one was there. */
+/* What happened to others before this one began: the run began with the front's word, which does not reach all at once,
+ * and a peer may have begun and died by now. */
 static void tell_losses(struct instance *instance)
 {
     for (uint32_t i = 1; i < instance->world->deployment->node_count; i++) {
@@ -120,10 +121,8 @@ static void start_run(struct instance *instance, const struct frame *frame)
     }
     instance->started = true;
     real_runtime_origin(instance->real, origin_ns);
-    uint32_t incarnation = instance->start->incarnation;
-    real_runtime_deliver(instance->real, &(struct event){.kind = EVENT_START, .count = incarnation});
-    if (incarnation > 0)
-        tell_losses(instance);
+    real_runtime_deliver(instance->real, &(struct event){.kind = EVENT_START, .count = instance->start->incarnation});
+    tell_losses(instance);
 }
 
 static void stop_run(struct instance *instance, const struct frame *frame)
@@ -212,11 +211,11 @@ static void on_down(void *self, uint32_t node, const char *why)
         if (!instance->started && instance->start->incarnation == 0)
             snprintf(instance->trouble, sizeof instance->trouble, "the front: %s", why);
         instance->over = true;
-    } else if (!instance->started) {
+    } else if (!instance->ready) {
         snprintf(text, sizeof text, "%s: %s", instance->world->deployment->instances[node].name, why);
         instance_trouble(instance, text);
-    } else if (!instance->finished) {
-        real_runtime_peer_down(instance->real, node);
+    } else if (instance->started && !instance->finished) {
+        real_runtime_peer_down(instance->real, node); /* before the start: tell_losses() */
     }
 }
 
