@@ -56,15 +56,22 @@ static bool insert(struct connection *connection, size_t place, uint16_t kind, c
     return true;
 }
 
+/* Where everything has been sent the buffer begins anew. */
+static void rewind_out(struct connection *connection)
+{
+    if (connection->out_first == connection->out_used)
+        connection->out_first = connection->out_released = connection->out_used = 0;
+}
+
 bool connection_put(struct connection *connection, uint16_t kind, const void *body, size_t length)
 {
-    if (connection->out_first > 0 && connection->out_first == connection->out_used)
-        connection->out_first = connection->out_released = connection->out_used = 0;
+    rewind_out(connection);
     return insert(connection, connection->out_used, kind, body, length);
 }
 
 bool connection_put_ahead(struct connection *connection, uint16_t kind, const void *body, size_t length)
 {
+    rewind_out(connection);
     if (!insert(connection, connection->out_released, kind, body, length))
         return false;
     connection->out_released += FRAME_HEADER_BYTES + length;

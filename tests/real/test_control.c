@@ -1,5 +1,6 @@
 /* The control plane: who may join, what a peer's end and silence look like, and that bytes of strangers do no harm. */
 #define _GNU_SOURCE
+#include "real/control/connection.h"
 #include "real/control/mesh.h"
 #include "real/process/shared_memory.h"
 #include "real/process/step_codec.h"
@@ -224,6 +225,25 @@ static void whose_messages_wait_is_heard(void **state)
     mesh_free(front.mesh);
 }
 
+/* A connection on which only heartbeats pass needs no more room than one of them. */
+static void heartbeats_take_no_room(void **state)
+{
+    (void)state;
+    int fds[2];
+    char taken[64];
+    struct connection connection;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    connection_open(&connection, fds[0]);
+    for (uint32_t i = 0; i < 1000; i++) {
+        assert_true(connection_put_ahead(&connection, FRAME_HEARTBEAT, NULL, 0));
+        assert_true(connection_flush(&connection));
+        assert_int_equal(read(fds[1], taken, sizeof taken), FRAME_HEADER_BYTES);
+    }
+    assert_int_equal(connection.out_used, FRAME_HEADER_BYTES);
+    connection_close(&connection);
+    close(fds[1]);
+}
+
 static int dial(uint16_t port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -394,6 +414,7 @@ int main(void)
         cmocka_unit_test(strangers_are_refused),
         cmocka_unit_test(silence_is_a_loss),
         cmocka_unit_test(whose_messages_wait_is_heard),
+        cmocka_unit_test(heartbeats_take_no_room),
         cmocka_unit_test(garbage_is_hung_up_on),
         cmocka_unit_test(changes_survive_the_trip),
         cmocka_unit_test(given_tokens_survive_the_trip),
