@@ -35,8 +35,8 @@ static bool probe_passes(struct pair *pair, const struct plan_candidate *item, s
     return pair->whole && probe.passed;
 }
 
-/* Whether the rival is ahead where steps of the end's kind take so much. */
-static bool rival_wins(struct pair *pair, uint32_t permille)
+/* Whether the rival is ahead by so much, in permille, where steps of the end's kind take `permille`. */
+static bool rival_leads(struct pair *pair, uint32_t permille, uint32_t lead_permille)
 {
     struct plan *plan = pair->doubt->plan;
     struct step_scale rival_scale = doubt_scale(end_kind(pair->end), permille);
@@ -60,7 +60,13 @@ static bool rival_wins(struct pair *pair, uint32_t permille)
         pair->best_found = end_is_apart(pair->end);
     }
     uint128 equal = (uint128)pair->best_rate * rival->cost / max_u64(1, best->cost);
-    return pair->whole && probe_passes(pair, pair->rival, rival_scale, (uint64_t)equal + 1);
+    uint64_t wanted = plan_with_slack((uint64_t)equal, lead_permille) + 1;
+    return pair->whole && probe_passes(pair, pair->rival, rival_scale, wanted);
+}
+
+static bool rival_wins(struct pair *pair, uint32_t permille)
+{
+    return rival_leads(pair, permille, 0);
 }
 
 /* What the step takes where the pair is as good, between `lost`, where the best one is ahead, and `won`, where the
@@ -104,16 +110,11 @@ static uint32_t crossing(struct pair *pair, uint32_t won)
 /* Whether a third one is ahead of both by more than rates of searches differ, where the two are as good. */
 static bool overtakes(struct pair *pair, const struct plan_candidate *third, uint32_t permille)
 {
-    struct plan *plan = pair->doubt->plan;
     struct pair with = {
         .doubt = pair->doubt, .best = pair->best, .rival = third, .end = pair->end, .whole = pair->whole};
-    bool wins = rival_wins(&with, permille);
-    if (wins && plan->scenario->plan.goal == PLAN_HIGHEST_RATE) {
-        uint128 equal = (uint128)with.best_rate * third->candidate.cost / max_u64(1, pair->best->candidate.cost);
-        wins = probe_passes(&with, third, doubt_scale(end_kind(pair->end), permille),
-                            plan_with_slack((uint64_t)equal, LEAD_PERMILLE));
-    } else if (wins)
-        wins = third->candidate.cost < pair->rival->candidate.cost;
+    bool wins = rival_leads(&with, permille, LEAD_PERMILLE);
+    if (pair->doubt->plan->scenario->plan.goal == PLAN_SERVE_RATE)
+        wins = wins && third->candidate.cost < pair->rival->candidate.cost;
     pair->whole &= with.whole;
     return wins;
 }
