@@ -2,11 +2,11 @@
 #include "sim/run.h"
 
 #include "base/arith.h"
-#include "host/results/recorder.h"
-#include "sim/checkers.h"
-#include "sim/fault_play.h"
-#include "sim/oracle.h"
-#include "sim/shadow.h"
+#include "run/recorder.h"
+#include "sim/checkers/checkers.h"
+#include "sim/engine/fault_play.h"
+#include "sim/checkers/oracle.h"
+#include "sim/checkers/shadow.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,14 +5,14 @@
 #ifndef TANDEM_SIM_RUN_H
 #define TANDEM_SIM_RUN_H
 
-#include "host/deployment.h"
-#include "host/results/run_record.h"
-#include "host/scenario/scenario.h"
-#include "host/load/trace_reader.h"
-#include "host/load/workload.h"
+#include "world/deployment.h"
+#include "run/run_record.h"
+#include "world/scenario/scenario.h"
+#include "world/load/trace_reader.h"
+#include "world/load/workload.h"
 #include "node.h"
 #include "sim/cost/device_model.h"
-#include "sim/sim.h"
+#include "sim/engine/sim.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,9 +3,9 @@
 #include "sim/stored_run.h"
 
 #include "base/arith.h"
-#include "host/command/build_info.h"
-#include "host/command/interrupt.h"
-#include "host/scenario/scenario_lua.h"
+#include "host/build_info.h"
+#include "host/interrupt.h"
+#include "world/scenario/scenario_lua.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef TANDEM_SIM_STORED_RUN_H
 #define TANDEM_SIM_STORED_RUN_H
 
-#include "host/results/results.h"
+#include "run/results/results.h"
 #include "sim/run.h"
 
 #include <pthread.h>

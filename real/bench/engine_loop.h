@@ -6,7 +6,7 @@
 #define TANDEM_REAL_BENCH_ENGINE_LOOP_H
 
 #include "real/bench/bare_loop.h"
-#include "real/process/fabric_thread.h"
+#include "real/fabric/fabric_thread.h"
 
 /* Units of the longest paged write, and most of them in flight. */
 #define ENGINE_UNITS_MAX 256

@@ -2,7 +2,7 @@
 #include "real/calibrate/calibrate.h"
 
 #include "base/arith.h"
-#include "host/scenario/hardware_load.h"
+#include "world/scenario/hardware_load.h"
 #include "real/calibrate/message_meter.h"
 #include "real/control/mesh.h"
 

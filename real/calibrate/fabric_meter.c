@@ -4,12 +4,12 @@
 #include "real/calibrate/fabric_meter.h"
 
 #include "base/arith.h"
-#include "host/command/interrupt.h"
+#include "host/interrupt.h"
 #include "real/calibrate/sample.h"
 #include "real/fabric/fabric.h"
 #include "real/fabric/leftovers.h"
-#include "real/process/fabric_thread.h"
-#include "real/process/shared_memory.h"
+#include "real/fabric/fabric_thread.h"
+#include "real/memory/shared_memory.h"
 
 #include <poll.h>
 #include <signal.h>

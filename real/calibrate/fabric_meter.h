@@ -6,7 +6,7 @@
 #ifndef TANDEM_REAL_CALIBRATE_FABRIC_METER_H
 #define TANDEM_REAL_CALIBRATE_FABRIC_METER_H
 
-#include "host/command/progress.h"
+#include "host/progress.h"
 #include "real/calibrate/nic_fit.h"
 
 #define FABRIC_SIZES 6

@@ -3,10 +3,10 @@
 #include "real/calibrate/in_run.h"
 
 #include "base/arith.h"
-#include "host/command/interrupt.h"
+#include "host/interrupt.h"
 #include "real/calibrate/sample.h"
-#include "real/process/launcher.h"
-#include "real/process/recording.h"
+#include "real/cluster/launcher.h"
+#include "real/runtime/recording.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  *
  * Steps are timed with one instance alone on the machine, in batches that follow each other (step_meter.h). In a run
  * executors, fabric threads and loops of all instances share processors, and an instance that has been idle wakes up
- * for a launch. So the scenario is run for real, every node recorded (real/process/recording.h), and each launch is set
+ * for a launch. So the scenario is run for real, every node recorded (real/runtime/recording.h), and each launch is set
  * beside what the tables say of it: one line for each kind of step of each table,
  *
  *     took = launch + factor * table's
@@ -15,11 +15,11 @@
 #ifndef TANDEM_REAL_CALIBRATE_IN_RUN_H
 #define TANDEM_REAL_CALIBRATE_IN_RUN_H
 
-#include "host/scenario/scenario_lua.h"
+#include "world/scenario/scenario_lua.h"
 #include "host/user_error.h"
 #include "real/calibrate/line_fit.h"
 #include "real/calibrate/step_plan.h"
-#include "real/process/real_world.h"
+#include "real/cluster/real_world.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Where steps are measured: the knots of a table's axes (host/scenario/step_table.h), chosen from what a scenario
+/* Where steps are measured: the knots of a table's axes (world/scenario/step_table.h), chosen from what a scenario
  * allows, the batches that stand for its cells, and what is done about cells that no batch can reach and about noise.
  *
  * A device's step is close to bilinear between knots, so few are needed; they lie at ratios of a power of two, with the
@@ -7,7 +7,7 @@
 #ifndef TANDEM_REAL_CALIBRATE_KNOTS_H
 #define TANDEM_REAL_CALIBRATE_KNOTS_H
 
-#include "host/scenario/step_table.h"
+#include "world/scenario/step_table.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,12 +3,12 @@
 #include "real/calibrate/message_meter.h"
 
 #include "base/arith.h"
-#include "host/command/build_info.h"
-#include "host/command/interrupt.h"
+#include "host/build_info.h"
+#include "host/interrupt.h"
 #include "real/calibrate/sample.h"
-#include "real/process/real_runtime.h"
-#include "real/process/real_world.h"
-#include "real/process/shared_memory.h"
+#include "real/runtime/real_runtime.h"
+#include "real/cluster/real_world.h"
+#include "real/memory/shared_memory.h"
 
 #include <signal.h>
 #include <stdio.h>

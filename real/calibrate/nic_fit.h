@@ -1,4 +1,4 @@
-/* From measured writes to the parameters of a NIC (host/scenario/hardware.h):
+/* From measured writes to the parameters of a NIC (world/scenario/hardware.h):
  *
  *     one write alone           T(b) = a + b / B
  *     one of a stream of them   t(b) = (g^p + (b / B)^p)^(1/p)
@@ -9,7 +9,7 @@
 #ifndef TANDEM_REAL_CALIBRATE_NIC_FIT_H
 #define TANDEM_REAL_CALIBRATE_NIC_FIT_H
 
-#include "host/scenario/hardware.h"
+#include "world/scenario/hardware.h"
 
 #include <stdbool.h>
 #include <stddef.h>

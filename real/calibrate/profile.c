@@ -3,7 +3,7 @@
 #include "real/calibrate/profile.h"
 
 #include "base/arith.h"
-#include "host/command/build_info.h"
+#include "host/build_info.h"
 
 #include <errno.h>
 #include <inttypes.h>

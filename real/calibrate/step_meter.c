@@ -3,12 +3,12 @@
 #include "real/calibrate/step_meter.h"
 
 #include "base/arith.h"
-#include "host/command/interrupt.h"
+#include "host/interrupt.h"
 #include "real/calibrate/sample.h"
-#include "real/process/executors.h"
-#include "real/process/real_runtime.h"
-#include "real/process/real_world.h"
-#include "real/process/shared_memory.h"
+#include "real/executor/executors.h"
+#include "real/runtime/real_runtime.h"
+#include "real/cluster/real_world.h"
+#include "real/memory/shared_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #ifndef TANDEM_REAL_CALIBRATE_STEP_METER_H
 #define TANDEM_REAL_CALIBRATE_STEP_METER_H
 
-#include "host/command/progress.h"
+#include "host/progress.h"
 #include "real/calibrate/step_plan.h"
 
 #define STEP_ROUNDS_MAX 101u

@@ -2,7 +2,7 @@
 #include "real/calibrate/step_plan.h"
 
 #include "base/arith.h"
-#include "real/process/real_world.h"
+#include "real/cluster/real_world.h"
 
 #include <stdio.h>
 #include <string.h>

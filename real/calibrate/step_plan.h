@@ -4,10 +4,10 @@
 #ifndef TANDEM_REAL_CALIBRATE_STEP_PLAN_H
 #define TANDEM_REAL_CALIBRATE_STEP_PLAN_H
 
-#include "host/scenario/scenario_lua.h"
+#include "world/scenario/scenario_lua.h"
 #include "host/user_error.h"
 #include "real/calibrate/knots.h"
-#include "real/process/mailbox.h"
+#include "real/executor/mailbox.h"
 
 struct step_job {
     struct executor_setup setup; /* of an instance of the pool, with room for every cell */

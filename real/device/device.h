@@ -14,7 +14,7 @@
 
 #include "model/architecture.h"
 #include "real/device/collective.h"
-#include "real/kv_memory.h"
+#include "real/memory/kv_memory.h"
 #include "runtime.h"
 
 #include <stdatomic.h>

@@ -13,7 +13,7 @@
 #ifndef TANDEM_REAL_FABRIC_CARD_H
 #define TANDEM_REAL_FABRIC_CARD_H
 
-#include "real/kv_memory.h"
+#include "real/memory/kv_memory.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
  * One engine per instance coordinates all of its ranks and NICs. It registers the KV regions of all ranks, exchanges
  * addresses and keys with the engines of peers, posts the gated paged writes that the node asks for, layer by layer as
  * the layer counters pass, counts the immediates that arrive, and reports completions with delivery semantics. The loop
- * thread talks to it through two bounded single-producer rings (real/ring.h): commands in, events out.
+ * thread talks to it through two bounded single-producer rings (real/memory/ring.h): commands in, events out.
  *
  * Rules: a window of writes per rail is never exceeded; immediates are 32 bits and counted per (generation, slot); a
  * completion of a ticket is reported when every one of its writes has completed at all NICs, by error or not; a peer
@@ -29,7 +29,7 @@
 
 #include "real/device/device_reach.h"
 #include "real/fabric/topology.h"
-#include "real/kv_memory.h"
+#include "real/memory/kv_memory.h"
 #include "runtime.h"
 
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
 #ifndef TANDEM_SIM_CHECK_CLUSTER_H
 #define TANDEM_SIM_CHECK_CLUSTER_H
 
-#include "host/compare/divergence.h"
+#include "run/compare/divergence.h"
 
 struct cluster;
 

@@ -1,7 +1,7 @@
 /* One case, seed by seed: decisions, requests, what is watched. See check.h. */
 #include "base/arith.h"
-#include "host/results/recorder.h"
-#include "sim/check/check.h"
+#include "run/recorder.h"
+#include "sim/check/gate.h"
 #include "sim/check/decision.h"
 
 #include <stdio.h>

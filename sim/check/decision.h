@@ -1,10 +1,10 @@
-/* Where two traces part, told in words with what led to it: of whole traces, or of the pieces that somebody kept.
- */
+/* Where two traces part, told in words with what led to it: of whole traces, or of the pieces that somebody
+ * kept. */
 #ifndef TANDEM_SIM_CHECK_DECISION_H
 #define TANDEM_SIM_CHECK_DECISION_H
 
-#include "host/compare/divergence.h"
-#include "host/compare/trace_log.h"
+#include "run/compare/divergence.h"
+#include "run/trace_log.h"
 #include "sim/check/cluster.h"
 
 /* One side: records from number `first` of its trace on. Names are by node, the front first. */

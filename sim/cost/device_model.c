@@ -13,7 +13,7 @@
 #include "sim/cost/device_model.h"
 
 #include "base/check.h"
-#include "host/deployment.h"
+#include "world/deployment.h"
 #include "sim/cost/device_model_internal.h"
 
 #include <stdio.h>

@@ -15,9 +15,9 @@
 #define TANDEM_SIM_COST_DEVICE_MODEL_H
 
 #include "base/arith.h"
-#include "host/scenario/engine.h"
-#include "host/scenario/hardware.h"
-#include "host/scenario/scenario.h"
+#include "world/scenario/engine.h"
+#include "world/scenario/hardware.h"
+#include "world/scenario/scenario.h"
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
 #include "node.h"

@@ -8,7 +8,7 @@
 #ifndef TANDEM_SIM_COST_KERNEL_CHOICE_H
 #define TANDEM_SIM_COST_KERNEL_CHOICE_H
 
-#include "host/scenario/engine.h"
+#include "world/scenario/engine.h"
 #include "sim/cost/kernel_lattice.h"
 #include "sim/cost/kernel_store.h"
 #include "sim/cost/operators.h"

@@ -6,7 +6,7 @@
 #ifndef TANDEM_SIM_COST_KERNEL_IDEAL_H
 #define TANDEM_SIM_COST_KERNEL_IDEAL_H
 
-#include "host/kernels/kernel_table.h"
+#include "world/kernels/kernel_table.h"
 
 /* Of one GPU, per nanosecond. */
 struct kernel_rates {

@@ -4,8 +4,8 @@
 #include "sim/cost/kernel_store.h"
 
 #include "base/check.h"
-#include "host/kernels/kernel_pack.h"
-#include "host/scenario/scenario_lua.h"
+#include "world/kernels/kernel_pack.h"
+#include "world/scenario/scenario_lua.h"
 
 #include <dirent.h>
 #include <pthread.h>

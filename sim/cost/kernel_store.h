@@ -5,7 +5,7 @@
 #ifndef TANDEM_SIM_COST_KERNEL_STORE_H
 #define TANDEM_SIM_COST_KERNEL_STORE_H
 
-#include "host/kernels/kernel_table.h"
+#include "world/kernels/kernel_table.h"
 #include "host/user_error.h"
 
 struct kernel_shelf;

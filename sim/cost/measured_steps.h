@@ -1,5 +1,5 @@
-/* Steps as they were measured on a machine, in place of the rooflines (host/scenario/step_table.h is the contract: what
- * the tables hold, and how a step of several kinds or groups follows from them).
+/* Steps as they were measured on a machine, in place of the rooflines (world/scenario/step_table.h is the contract:
+ * what the tables hold, and how a step of several kinds or groups follows from them).
  *
  * A prefill grid is read bilinearly in (tokens, keys a token), a decode grid in (sequences, cached tokens); outside of
  * the knots the nearest two of an axis go on, and one knot alone holds everywhere. Times that fall along the context

@@ -6,7 +6,7 @@
 #ifndef TANDEM_SIM_COST_OPERATORS_H
 #define TANDEM_SIM_COST_OPERATORS_H
 
-#include "host/scenario/hardware.h"
+#include "world/scenario/hardware.h"
 #include "sim/cost/device_model.h"
 #include "sim/cost/efficiency_tables.h"
 #include "sim/cost/kernel_lattice.h"

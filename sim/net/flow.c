@@ -11,7 +11,7 @@
  * g_k of the interval matter: any number of layers costs the same few operations. The plain form takes one step a
  * layer, S(t1) = min(A(t0), S(t0) + r * (t1 - t0)), and as both are exact in integers they agree to the last digit.
  */
-#include "sim/net/fabric.h"
+#include "sim/net/network_internal.h"
 
 uint64_t flow_available(const struct flow *flow, int64_t now_ns)
 {

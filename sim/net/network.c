@@ -9,7 +9,7 @@
  * spread as route.c says. The tail's writes are charged one after another, gap and bytes, to the busiest NIC of the
  * transfer. Base latency is paid once, after the last byte, because the writes before it overlap.
  */
-#include "sim/net/fabric.h"
+#include "sim/net/network_internal.h"
 
 #include <stdlib.h>
 

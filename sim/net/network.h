@@ -18,7 +18,7 @@
 #ifndef TANDEM_SIM_NET_NETWORK_H
 #define TANDEM_SIM_NET_NETWORK_H
 
-#include "host/scenario/hardware.h"
+#include "world/scenario/hardware.h"
 #include "model/transfer_plan.h"
 
 #include <stdbool.h>

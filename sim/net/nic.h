@@ -4,7 +4,7 @@
 #ifndef TANDEM_SIM_NET_NIC_H
 #define TANDEM_SIM_NET_NIC_H
 
-#include "host/scenario/hardware.h"
+#include "world/scenario/hardware.h"
 
 #include <stdint.h>
 

@@ -11,7 +11,7 @@
  * Most plans load all ranks of an instance, or of one attention group, alike. Ranks of a side that no plan so far tells
  * apart share one resource; a plan that does splits it. So the usual transfer has three loads, not two per rank.
  */
-#include "sim/net/fabric.h"
+#include "sim/net/network_internal.h"
 
 #include "sim/net/nic.h"
 

@@ -8,7 +8,7 @@
  *
  * Levels round down and usage rounds up, so no resource is promised more than all of its time.
  */
-#include "sim/net/fabric.h"
+#include "sim/net/network_internal.h"
 
 static void set_weights(struct network *network, uint32_t count)
 {

@@ -3,7 +3,7 @@
 
 #include "base/arith.h"
 #include "serve/token_clock.h"
-#include "host/load/workload.h"
+#include "world/load/workload.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,9 +8,9 @@
 #ifndef TANDEM_SIM_PLAN_CANDIDATE_H
 #define TANDEM_SIM_PLAN_CANDIDATE_H
 
-#include "host/deployment.h"
-#include "host/scenario/scenario.h"
-#include "host/load/trace_reader.h"
+#include "world/deployment.h"
+#include "world/scenario/scenario.h"
+#include "world/load/trace_reader.h"
 #include "sim/plan/scaled_device.h"
 #include "sim/run.h"
 

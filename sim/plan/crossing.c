@@ -4,10 +4,10 @@
 #include "sim/plan/doubt.h"
 
 #include "base/arith.h"
-#include "host/scenario/scenario.h"
+#include "world/scenario/scenario.h"
 
-/* A crossing is known when what the step takes is, to one in so many; the rates that are compared, to one in so many.
- */
+/* A crossing is known when what the step takes is, to one in so many; the rates that are compared, to one in so
+ * many. */
 #define CROSSING_FINE 64
 #define CROSSING_RATE_FINE 96
 

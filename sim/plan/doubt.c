@@ -12,8 +12,8 @@
 #include "sim/plan/doubt.h"
 
 #include "base/arith.h"
-#include "host/scenario/scenario.h"
-#include "sim/workers.h"
+#include "world/scenario/scenario.h"
+#include "host/thread_pool.h"
 
 #include <string.h>
 

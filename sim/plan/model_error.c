@@ -2,7 +2,7 @@
 #include "sim/plan/model_error.h"
 
 #include "base/arith.h"
-#include "host/kernels/csv_table.h"
+#include "world/kernels/csv_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

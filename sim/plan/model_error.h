@@ -9,7 +9,7 @@
 #ifndef TANDEM_SIM_PLAN_MODEL_ERROR_H
 #define TANDEM_SIM_PLAN_MODEL_ERROR_H
 
-#include "host/scenario/engine.h"
+#include "world/scenario/engine.h"
 #include "host/user_error.h"
 #include "model/architecture.h"
 

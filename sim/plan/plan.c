@@ -3,7 +3,7 @@
 
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
-#include "sim/workers.h"
+#include "host/thread_pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #ifndef TANDEM_SIM_PLAN_PLAN_H
 #define TANDEM_SIM_PLAN_PLAN_H
 
-#include "host/command/progress.h"
+#include "host/progress.h"
 #include "sim/plan/candidate.h"
 #include "sim/plan/model_error.h"
 #include "sim/plan/probe.h"

@@ -2,7 +2,7 @@
 #include "sim/plan/probe.h"
 
 #include "base/arith.h"
-#include "host/results/recorder.h"
+#include "run/recorder.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
 #ifndef TANDEM_SIM_PLAN_PROBE_H
 #define TANDEM_SIM_PLAN_PROBE_H
 
-#include "host/results/run_record.h"
-#include "host/scenario/scenario.h"
-#include "host/load/trace_reader.h"
+#include "run/run_record.h"
+#include "world/scenario/scenario.h"
+#include "world/load/trace_reader.h"
 #include "sim/plan/scaled_device.h"
 #include "sim/run.h"
 

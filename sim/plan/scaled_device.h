@@ -7,7 +7,7 @@
 #ifndef TANDEM_SIM_PLAN_SCALED_DEVICE_H
 #define TANDEM_SIM_PLAN_SCALED_DEVICE_H
 
-#include "sim/sim.h"
+#include "sim/engine/sim.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
  * alone, so a repeated search asks for the same probes and finds them in the store.
  */
 #include "base/arith.h"
-#include "host/command/interrupt.h"
+#include "host/interrupt.h"
 #include "sim/plan/plan_internal.h"
 
 #include <stdio.h>

@@ -5,11 +5,11 @@
 #include "sim/validate/validate.h"
 
 #include "base/arith.h"
-#include "host/kernels/csv_table.h"
-#include "host/scenario/scenario_lua.h"
+#include "world/kernels/csv_table.h"
+#include "world/scenario/scenario_lua.h"
 #include "sim/run.h"
 #include "sim/validate/serving.h"
-#include "sim/workers.h"
+#include "host/thread_pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>

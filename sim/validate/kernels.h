@@ -4,7 +4,7 @@
 #ifndef TANDEM_SIM_VALIDATE_KERNELS_H
 #define TANDEM_SIM_VALIDATE_KERNELS_H
 
-#include "host/kernels/kernel_table.h"
+#include "world/kernels/kernel_table.h"
 #include "host/user_error.h"
 #include "sim/validate/validate.h"
 

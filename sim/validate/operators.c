@@ -3,8 +3,8 @@
 #include "sim/validate/validate.h"
 
 #include "base/check.h"
-#include "host/kernels/csv_table.h"
-#include "host/scenario/scenario_lua.h"
+#include "world/kernels/csv_table.h"
+#include "world/scenario/scenario_lua.h"
 #include "sim/cost/kernel_choice.h"
 
 #include <stdio.h>

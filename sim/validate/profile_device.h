@@ -7,7 +7,7 @@
 #define TANDEM_SIM_VALIDATE_PROFILE_DEVICE_H
 
 #include "host/user_error.h"
-#include "sim/sim.h"
+#include "sim/engine/sim.h"
 
 struct profile_device;
 

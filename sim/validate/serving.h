@@ -7,7 +7,7 @@
 #ifndef TANDEM_SIM_VALIDATE_SERVING_H
 #define TANDEM_SIM_VALIDATE_SERVING_H
 
-#include "host/scenario/scenario.h"
+#include "world/scenario/scenario.h"
 #include "sim/validate/validate.h"
 
 #include <stdbool.h>

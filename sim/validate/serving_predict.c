@@ -3,7 +3,7 @@
 
 #include "base/arith.h"
 #include "sim/run.h"
-#include "sim/workers.h"
+#include "host/thread_pool.h"
 
 #include <stdlib.h>
 #include <string.h>

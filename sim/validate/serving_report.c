@@ -2,7 +2,7 @@
 #include "sim/validate/serving.h"
 
 #include "base/arith.h"
-#include "host/deployment.h"
+#include "world/deployment.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Reading the measured rows: what their columns mean, and the scenario and the server's settings of each. */
-#include "host/kernels/csv_table.h"
+#include "world/kernels/csv_table.h"
 #include "sim/validate/serving.h"
 
 #include "base/arith.h"
-#include "host/scenario/scenario_lua.h"
+#include "world/scenario/scenario_lua.h"
 
 #include <stdio.h>
 #include <stdlib.h>

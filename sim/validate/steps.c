@@ -2,8 +2,8 @@
 #include "sim/validate/validate.h"
 
 #include "base/arith.h"
-#include "host/kernels/csv_table.h"
-#include "host/scenario/scenario_lua.h"
+#include "world/kernels/csv_table.h"
+#include "world/scenario/scenario_lua.h"
 #include "sim/cost/device_model.h"
 
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #include "sim/validate/validate.h"
 
 #include "base/arith.h"
-#include "host/kernels/csv_table.h"
-#include "host/scenario/scenario_lua.h"
+#include "world/kernels/csv_table.h"
+#include "world/scenario/scenario_lua.h"
 #include "model/footprint.h"
 #include "sim/run.h"
 #include "sim/validate/profile_device.h"

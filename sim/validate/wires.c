@@ -3,8 +3,8 @@
 #include "sim/validate/validate.h"
 
 #include "base/arith.h"
-#include "host/kernels/csv_table.h"
-#include "host/scenario/scenario_lua.h"
+#include "world/kernels/csv_table.h"
+#include "world/scenario/scenario_lua.h"
 #include "sim/net/network.h"
 #include "sim/run.h"
 

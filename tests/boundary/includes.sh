@@ -33,26 +33,49 @@ BEGIN {
         angled[folder] = free
 
     logic = "(base|model|serve|messenger|roles)/|runtime[.]h$|node[.]h$"
+    # The floors above the logic, from the ground up. Each includes itself and those below; its rooms likewise.
     quoted["shared/host/"] = "^(host/|" logic ")"
-    angled["shared/host/"] = free "|" hosted "|" store
-    # Within it, too: from what reads and prints, over scenarios and what they load, to the command line.
-    ground = "host/(check_host|output|sha256|source_lines|user_error)[.]h$|" logic
-    quoted["shared/host/scenario/"] = "^(host/scenario/|" ground ")"
-    quoted["shared/host/kernels/"] = "^(host/(kernels|scenario)/|" ground ")"
-    quoted["shared/host/load/"] = "^(host/(load|scenario)/|" ground ")"
-    quoted["shared/host/fuzz/"] = "^(host/(fuzz|scenario)/|" ground ")"
-    quoted["shared/host/results/"] = "^(host/(results|load|scenario)/|host/deployment[.]h$|" ground ")"
-    quoted["shared/host/compare/"] = "^(host/(compare|results|load|scenario)/|host/deployment[.]h$|" ground ")"
-    for (folder in quoted)
-        if (folder ~ /^shared.host.[a-z]+.$/)
-            angled[folder] = angled["shared/host/"]
-    # The program itself is where the runtimes are put together.
-    quoted["shared/host/main.c"] = "^(sim/|real/|host/|" logic ")"
-    angled["shared/host/main.c"] = angled["shared/host/"]
-    quoted["sim/"] = "^(sim/|host/|" logic ")"
-    angled["sim/"] = free "|" hosted "|^jansson[.]h$"
-    quoted["real/"] = "^(real/|host/|" logic ")"
-    angled["real/"] = free "|" hosted "|" fabric
+    world = "host/|" logic
+    quoted["shared/world/scenario/"] = "^(world/scenario/|" world ")"
+    quoted["shared/world/kernels/"] = "^(world/(kernels|scenario)/|" world ")"
+    quoted["shared/world/load/"] = "^(world/(load|scenario)/|" world ")"
+    quoted["shared/world/"] = "^(world/|" world ")"
+    run = "world/|" world
+    quoted["shared/run/"] = "^(run/|" run ")"
+    quoted["shared/run/results/"] = "^(run/(results/|[a-z_]+[.]h$)|" run ")"
+    below = "run/|" run
+    quoted["sim/time/"] = "^(sim/time/|" logic ")"
+    quoted["sim/net/"] = "^(sim/(net|time)/|" world "|world/)"
+    quoted["sim/cost/"] = "^(sim/cost/|" world "|world/)"
+    quoted["sim/engine/"] = "^(sim/(engine|cost|net|time)/|" below ")"
+    quoted["sim/checkers/"] = "^(sim/(checkers|engine|cost|net|time)/|" below ")"
+    backend = "sim/(checkers|engine|cost|net|time)/|sim/[a-z_]+[.]h$"
+    quoted["sim/"] = "^(" backend "|" below ")"
+    # The laboratory: four rooms that know the backend, and nothing of each other.
+    quoted["sim/plan/"] = "^(sim/plan/|" backend "|" below ")"
+    quoted["sim/check/"] = "^(sim/check/|" backend "|" below ")"
+    quoted["sim/validate/"] = "^(sim/validate/|" backend "|" below ")"
+    quoted["sim/swarm/"] = "^(sim/swarm/|" backend "|" below ")"
+    # No file stands outside of a room.
+    quoted["real/"] = "^(" world ")"
+    quoted["real/memory/"] = "^(real/memory/|" world ")"
+    quoted["real/control/"] = "^(real/control/|" world ")"
+    quoted["real/device/"] = "^(real/(device|memory)/|" world ")"
+    quoted["real/fabric/"] = "^(real/(fabric|device|memory)/|" world ")"
+    quoted["real/bench/"] = "^(real/(bench|fabric|device|memory)/|" world ")"
+    quoted["real/executor/"] = "^(real/(executor|fabric|device|memory|control)/|" world "|world/)"
+    quoted["real/runtime/"] = "^(real/(runtime|executor|fabric|device|memory|control)/|" below ")"
+    quoted["real/cluster/"] = "^(real/(cluster|runtime|executor|fabric|device|memory|control)/|" below ")"
+    quoted["real/calibrate/"] = "^(real/(calibrate|cluster|runtime|executor|fabric|device|memory|control)/|" below ")"
+    quoted["shared/cli/"] = "^(cli/|sim/|real/|" below ")"
+    for (folder in quoted) {
+        if (folder ~ /^shared.(host|world|run|cli)/)
+            angled[folder] = free "|" hosted "|" store
+        if (folder ~ /^sim/)
+            angled[folder] = free "|" hosted "|^jansson[.]h$"
+        if (folder ~ /^real/)
+            angled[folder] = free "|" hosted "|" fabric
+    }
 }
 FNR == 1 {
     rule = ""

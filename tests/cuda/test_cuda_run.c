@@ -3,7 +3,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cuda/cuda_emulation.h"
-#include "real/process/commands.h"
+#include "cli/real/run_real.h"
 #include "support/real_run.h"
 
 #include <setjmp.h>

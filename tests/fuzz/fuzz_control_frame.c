@@ -3,9 +3,9 @@
  */
 #include "base/check.h"
 #include "real/control/frame.h"
-#include "real/process/rows.h"
-#include "real/process/step_codec.h"
-#include "real/process/summary.h"
+#include "real/cluster/rows.h"
+#include "real/executor/step_codec.h"
+#include "real/cluster/summary.h"
 
 #include <stdlib.h>
 #include <string.h>

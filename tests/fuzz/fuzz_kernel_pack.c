@@ -1,7 +1,7 @@
 /* A pack of measured kernels, whole or damaged: it is read into a table that keeps its promises, or refused. The first
  * byte chooses: the file as it is, or, so that damage gets past the compression, a body with a head made for it. */
 #include "base/check.h"
-#include "host/kernels/kernel_pack.h"
+#include "world/kernels/kernel_pack.h"
 
 #include <stddef.h>
 #include <stdint.h>

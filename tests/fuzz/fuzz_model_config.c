@@ -1,5 +1,5 @@
 /* config.json from anyone: whatever the bytes, the reader gives a model within its limits or says what is wrong. */
-#include "host/scenario/model_config.h"
+#include "world/scenario/model_config.h"
 
 #include "base/check.h"
 #include "base/limits.h"

@@ -2,7 +2,7 @@
  * bytes, nothing is read out of bounds. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "host/results/results.h"
+#include "run/results/results.h"
 
 #include "base/check.h"
 

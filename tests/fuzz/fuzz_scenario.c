@@ -2,7 +2,7 @@
  * that names the file. Time and memory stay within the sandbox's limits. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "host/scenario/scenario_lua.h"
+#include "world/scenario/scenario_lua.h"
 
 #include "base/check.h"
 

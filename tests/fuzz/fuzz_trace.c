@@ -3,8 +3,8 @@
  * The first byte picks the format ('A'zure, 'M'ooncake, anything else plain CSV), the rest is the file, compressed or
  * not. A trace that was read is also played, the window and the rate taken from its own rows.
  */
-#include "host/load/trace_reader.h"
-#include "host/load/workload.h"
+#include "world/load/trace_reader.h"
+#include "world/load/workload.h"
 
 #include "base/arith.h"
 #include "base/limits.h"

@@ -2,7 +2,7 @@
  *
  * Whatever the bytes are, unpacking either refuses them or makes a log that packs and unpacks to itself.
  */
-#include "host/compare/trace_log.h"
+#include "run/trace_log.h"
 
 #include "base/check.h"
 

@@ -3,7 +3,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
-#include "sim/check/check_output.h"
+#include "sim/check/gate_output.h"
 
 #include "support/golden.h"
 

@@ -1,9 +1,9 @@
 /* Approved texts: the schema of the results database, and a run and a comparison of runs in every format. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "host/compare/compare.h"
-#include "host/command/report_run.h"
-#include "host/results/results_internal.h"
+#include "run/compare/compare.h"
+#include "cli/report_run.h"
+#include "run/results/results_internal.h"
 #include "support/golden.h"
 #include "support/results_fixture.h"
 

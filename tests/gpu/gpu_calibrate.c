@@ -1,5 +1,5 @@
 /* Calibration: times of prefill and decode steps of models of real size, over the axes of
- * shared/host/scenario/step_table.h; printed, and written as Lua for `machine { steps = ... }`. Contexts are not
+ * shared/world/scenario/step_table.h; printed, and written as Lua for `machine { steps = ... }`. Contexts are not
  * computed but taken as they lie in memory: a step's time does not depend on what its cache holds.
  */
 #include "gpu/gpu_check.h"
@@ -207,7 +207,7 @@ void check_calibration(void)
     if (file != NULL && cudaGetDeviceProperties(&properties, 0) == cudaSuccess)
         fprintf(file,
                 "-- Steps measured on an %s by scripts/gpu-check: for machine { steps = ... } "
-                "(shared/host/scenario/step_table.h).\n"
+                "(shared/world/scenario/step_table.h).\n"
                 "-- A model that is named with its layers is cut to them, to see what a layer takes.\nreturn {\n",
                 properties.name);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)

@@ -5,7 +5,7 @@
  */
 #include "gpu/gpu_check.h"
 #include "real/device/cuda/cuda_memory.h"
-#include "real/process/descriptors.h"
+#include "real/memory/descriptors.h"
 
 #include <cuda_runtime_api.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "real/device/cuda/cuda_kernels.h"
 #include "real/device/cuda/cuda_memory.h"
 #include "real/device/kernels/kernel.h"
-#include "real/process/descriptors.h"
+#include "real/memory/descriptors.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "base/arith.h"
 #include "base/check.h"
 #include "messenger/wire.h"
-#include "real/process/real_runtime.h"
+#include "real/runtime/real_runtime.h"
 #include "real/real_draw.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* What a seed of the swarm (host/fuzz/fuzz_draw.h) means to a real run: the same cluster, load, policies and faults, as
+/* What a seed of the swarm (sim/swarm/fuzz_draw.h) means to a real run: the same cluster, load, policies and faults, as
  * far as processes on a small machine can run them, and as far as they can be made to happen beside the node. What
  * differs:
  *
@@ -20,7 +20,7 @@
 #define TANDEM_TESTS_REAL_REAL_DRAW_H
 
 #include "base/arith.h"
-#include "host/fuzz/fuzz_draw.h"
+#include "sim/swarm/fuzz_draw.h"
 
 #define REAL_TIMES_LONGER 10
 #define REAL_LATE_NS_MAX (25 * NS_PER_MS)

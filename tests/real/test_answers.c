@@ -1,7 +1,7 @@
 /* Tokens that requests go on from: which messages take them along, which launches come with them, and when they are
  * forgotten.
  */
-#include "real/process/answers.h"
+#include "real/runtime/answers.h"
 
 #include "base/arith.h"
 #include "messenger/wire.h"

@@ -8,11 +8,11 @@
 
 #include <cmocka.h>
 
-#include "host/command/command.h"
+#include "cli/command.h"
 #include "real/calibrate/calibrate.h"
 #include "real/calibrate/message_meter.h"
-#include "real/commands.h"
-#include "real/process/commands.h"
+#include "cli/real/commands_real.h"
+#include "cli/real/run_real.h"
 #include "support/real_run.h"
 
 #include <dirent.h>

@@ -11,7 +11,7 @@
 
 #include "base/arith.h"
 #include "base/rng.h"
-#include "host/scenario/hardware_load.h"
+#include "world/scenario/hardware_load.h"
 #include "real/calibrate/profile.h"
 #include "support/scenario_text.h"
 

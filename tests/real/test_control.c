@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include "real/control/connection.h"
 #include "real/control/mesh.h"
-#include "real/process/shared_memory.h"
-#include "real/process/step_codec.h"
-#include "real/process/trace_merge.h"
+#include "real/memory/shared_memory.h"
+#include "real/executor/step_codec.h"
+#include "real/cluster/trace_merge.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -15,7 +15,7 @@
 #include "real/device/kernels/softmax.h"
 #include "real/device/kernels/topk.h"
 #include "real/device/seeded.h"
-#include "real/kv_memory.h"
+#include "real/memory/kv_memory.h"
 
 #include <math.h>
 #include <string.h>

@@ -18,8 +18,8 @@
 #include "base/rng.h"
 #include "base/trace.h"
 #include "model/kv_geometry.h"
-#include "real/process/commands.h"
-#include "real/process/shared_memory.h"
+#include "cli/real/run_real.h"
+#include "real/memory/shared_memory.h"
 #include "support/real_run.h"
 
 #include <inttypes.h>

@@ -4,10 +4,10 @@
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
-#include "host/command/build_info.h"
-#include "real/process/real_runtime.h"
-#include "real/process/real_world.h"
-#include "real/process/shared_memory.h"
+#include "host/build_info.h"
+#include "real/runtime/real_runtime.h"
+#include "real/cluster/real_world.h"
+#include "real/memory/shared_memory.h"
 #include "support/contract.h"
 
 #include <pthread.h>

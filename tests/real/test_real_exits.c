@@ -3,8 +3,8 @@
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
-#include "real/process/commands.h"
-#include "real/process/shared_memory.h"
+#include "cli/real/run_real.h"
+#include "real/memory/shared_memory.h"
 #include "support/real_run.h"
 
 #include <dirent.h>

@@ -9,8 +9,8 @@
 #include "base/arith.h"
 #include "base/rng.h"
 #include "base/trace.h"
-#include "real/process/commands.h"
-#include "real/process/shared_memory.h"
+#include "cli/real/run_real.h"
+#include "real/memory/shared_memory.h"
 #include "support/real_run.h"
 #include "support/sockets.h"
 

@@ -2,7 +2,7 @@
  * every token is the one that a single process computes.
  */
 #define _GNU_SOURCE
-#include "real/process/commands.h"
+#include "cli/real/run_real.h"
 #include "support/real_run.h"
 
 #include <setjmp.h>

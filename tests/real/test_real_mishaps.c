@@ -1,13 +1,13 @@
-/* Whole real runs in which much goes wrong at once: what the swarm draws from a seed (host/fuzz/fuzz_draw.h), as far as
+/* Whole real runs in which much goes wrong at once: what the swarm draws from a seed (sim/swarm/fuzz_draw.h), as far as
  * it can be run for real (real_draw.h), over shm and tcp in turn. Whatever happens every request has an end, tokens and
  * bytes are right, and nothing is held or left.
  *
  * TANDEM_MISHAP_RUNS runs (2; with TANDEM_LONG 40) from seed TANDEM_MISHAP_FIRST (1) on; every run prints its seed.
  */
 #define _GNU_SOURCE
-#include "host/scenario/scenario_write.h"
+#include "world/scenario/scenario_write.h"
 #include "real/mishap_runtime.h"
-#include "real/process/commands.h"
+#include "cli/real/run_real.h"
 #include "real/real_draw.h"
 #include "support/real_run.h"
 

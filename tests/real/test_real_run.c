@@ -2,9 +2,9 @@
  * single process computes.
  */
 #define _GNU_SOURCE
-#include "real/process/commands.h"
-#include "real/process/recording.h"
-#include "real/process/real_world.h"
+#include "cli/real/run_real.h"
+#include "real/runtime/recording.h"
+#include "real/cluster/real_world.h"
 #include "support/real_run.h"
 
 #include <setjmp.h>

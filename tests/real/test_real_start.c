@@ -2,8 +2,8 @@
  * here, and the one that is to die waits for that.
  */
 #define _GNU_SOURCE
-#include "real/process/commands.h"
-#include "real/process/launcher_internal.h"
+#include "cli/real/run_real.h"
+#include "real/cluster/launcher_internal.h"
 #include "support/real_run.h"
 
 #include <fcntl.h>

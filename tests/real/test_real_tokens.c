@@ -5,7 +5,7 @@
 #include "base/arith.h"
 #include "messenger/wire.h"
 #include "real/control/frame.h"
-#include "real/process/commands.h"
+#include "cli/real/run_real.h"
 #include "support/real_run.h"
 
 #include <setjmp.h>

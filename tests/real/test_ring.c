@@ -1,7 +1,7 @@
 /* The ring between threads and processes: order, fullness, indices that wrap, one producer and one consumer at once. */
 #define _DEFAULT_SOURCE
 
-#include "real/ring.h"
+#include "real/memory/ring.h"
 
 #include <pthread.h>
 #include <sched.h>

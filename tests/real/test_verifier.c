@@ -1,7 +1,7 @@
 /* --verify finds what differs: any byte of a page that was transferred, and of a tail. Two verifiers over two memories,
  * with memcpy for a fabric.
  */
-#include "real/process/verifier.h"
+#include "real/runtime/verifier.h"
 
 #include "base/arith.h"
 

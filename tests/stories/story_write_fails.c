@@ -50,8 +50,8 @@ static void the_first_write_fails(void **state)
     town_free(&town);
 }
 
-/* All bytes have landed, and the prefiller is told that the last write failed: the count decides, the refusal is late.
- */
+/* All bytes have landed, and the prefiller is told that the last write failed: the count decides, the refusal is
+ * late. */
 static void the_last_write_landed_and_failed(void **state)
 {
     (void)state;

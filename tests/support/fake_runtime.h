@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 #include "runtime.h"
-#include "sim/sim.h"
+#include "sim/engine/sim.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #ifndef TANDEM_TESTS_SUPPORT_KNOWN_HARDWARE_H
 #define TANDEM_TESTS_SUPPORT_KNOWN_HARDWARE_H
 
-#include "host/scenario/hardware.h"
+#include "world/scenario/hardware.h"
 
 /* Eight "A100", "H100", "H200" or "B200" a node, a ConnectX-7 each; ends the test process for a name that is not
  * there. */

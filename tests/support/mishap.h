@@ -9,7 +9,7 @@
 #ifndef TANDEM_TESTS_SUPPORT_MISHAP_H
 #define TANDEM_TESTS_SUPPORT_MISHAP_H
 
-#include "sim/sim.h"
+#include "sim/engine/sim.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,7 +2,7 @@
 #ifndef TANDEM_TESTS_SUPPORT_PROBE_H
 #define TANDEM_TESTS_SUPPORT_PROBE_H
 
-#include "sim/sim.h"
+#include "sim/engine/sim.h"
 #include "support/probe_events.h"
 
 /* A decode step takes decode_fixed_ns and the line of the slowest group: decode_base_ns + (context * slope >> 32), the

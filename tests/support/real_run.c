@@ -3,11 +3,11 @@
 #include "support/real_run.h"
 
 #include "base/arith.h"
-#include "host/load/workload.h"
-#include "real/process/commands.h"
-#include "real/process/recording.h"
-#include "real/process/shared_memory.h"
-#include "real/process/real_world.h"
+#include "world/load/workload.h"
+#include "cli/real/run_real.h"
+#include "real/runtime/recording.h"
+#include "real/memory/shared_memory.h"
+#include "real/cluster/real_world.h"
 #include "support/device_instance.h"
 
 #include <dirent.h>

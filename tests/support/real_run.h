@@ -4,7 +4,7 @@
 #ifndef TANDEM_TESTS_SUPPORT_REAL_RUN_H
 #define TANDEM_TESTS_SUPPORT_REAL_RUN_H
 
-#include "host/results/results.h"
+#include "run/results/results.h"
 
 #include <stdbool.h>
 #include <stdint.h>

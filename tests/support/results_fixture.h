@@ -2,7 +2,7 @@
 #ifndef TANDEM_TESTS_SUPPORT_RESULTS_FIXTURE_H
 #define TANDEM_TESTS_SUPPORT_RESULTS_FIXTURE_H
 
-#include "host/results/results.h"
+#include "run/results/results.h"
 
 /* Identities of the fixture's scenario and build. */
 extern const char fixture_scenario_identity[65];

@@ -4,7 +4,7 @@
 #ifndef TANDEM_TESTS_SUPPORT_SCENARIO_TEXT_H
 #define TANDEM_TESTS_SUPPORT_SCENARIO_TEXT_H
 
-#include "host/scenario/scenario_lua.h"
+#include "world/scenario/scenario_lua.h"
 
 /* cmocka group fixtures. The shipped scenarios are those of the source tree. */
 int scenario_text_setup(void **state);

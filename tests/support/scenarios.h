@@ -2,7 +2,7 @@
 #ifndef TANDEM_TESTS_SUPPORT_SCENARIOS_H
 #define TANDEM_TESTS_SUPPORT_SCENARIOS_H
 
-#include "host/scenario/scenario.h"
+#include "world/scenario/scenario.h"
 
 /* Llama-3.1-70B in fp8 on H100 TP4, `prefill` prefillers and `decode` decoders; Poisson arrivals at `rate` a second,
  * prompts uniform in 512..2048, outputs in 128..256. */

@@ -3,9 +3,9 @@
 
 #include "base/arith.h"
 #include "base/limits.h"
-#include "sim/checkers.h"
-#include "sim/oracle.h"
-#include "sim/shadow.h"
+#include "sim/checkers/checkers.h"
+#include "sim/checkers/oracle.h"
+#include "sim/checkers/shadow.h"
 #include "support/lone_node.h"
 
 #include <inttypes.h>

@@ -1,12 +1,13 @@
-/* A small simulated deployment of real nodes, watched by the oracle of sim/oracle.h, which knows whose every page
- * is, and the shadow memory of sim/shadow.h, which knows what is in it, with a log of trace records that stories are
- * compared with. After all inputs have stopped nobody holds anything (5, 6, 10, 12, 33 of tests/INVARIANTS.md).
+/* A small simulated deployment of real nodes, watched by the oracle of sim/checkers/oracle.h, which knows whose every
+ * page is, and the shadow memory of sim/checkers/shadow.h, which knows what is in it, with a log of trace records that
+ * stories are compared with. After all inputs have stopped nobody holds anything (5, 6, 10, 12, 33 of
+ * tests/INVARIANTS.md).
  */
 #ifndef TANDEM_TESTS_SUPPORT_TOWN_H
 #define TANDEM_TESTS_SUPPORT_TOWN_H
 
 #include "node.h"
-#include "sim/sim.h"
+#include "sim/engine/sim.h"
 #include "support/edges.h"
 #include "support/mishap.h"
 #include "support/probe.h"

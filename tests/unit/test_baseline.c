@@ -3,11 +3,11 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
-#include "host/compare/baseline.h"
+#include "run/baseline.h"
 
 #include "base/rng.h"
-#include "host/results/results.h"
-#include "host/results/run_record.h"
+#include "run/results/results.h"
+#include "run/run_record.h"
 #include "support/scenario_text.h"
 
 #include <setjmp.h>

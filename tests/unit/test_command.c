@@ -1,8 +1,8 @@
 /* The frame of the command line: what reaches a command, what the help says, and what is refused. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "host/command/build_info.h"
-#include "host/command/command.h"
+#include "host/build_info.h"
+#include "cli/command.h"
 #include "support/death.h"
 
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* A scenario and a choice become nodes: names, machines, pages, peers; what does not fit is refused with numbers. */
 #include "base/arith.h"
-#include "host/deployment.h"
+#include "world/deployment.h"
 #include "support/scenarios.h"
 
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 
-#include "sim/divergence.h"
+#include "sim/check/first_divergence.h"
 
 #include "base/arith.h"
 #include "base/trace.h"

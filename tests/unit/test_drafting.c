@@ -1,8 +1,8 @@
 /* Drafted tokens: what a scenario may say of them, what a model becomes where they are drafted, what steps cost then,
  * and what whole runs make of it. */
 #include "base/arith.h"
-#include "host/deployment.h"
-#include "host/results/recorder.h"
+#include "world/deployment.h"
+#include "run/recorder.h"
 #include "sim/run.h"
 #include "support/scenario_text.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/arith.h"
 #include "base/rng.h"
-#include "sim/event_queue.h"
+#include "sim/time/event_queue.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* explain_transfer: stable JSON keys, the grouping of the table's rows, sentences with the right numbers. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "host/command/explain_transfer.h"
+#include "cli/explain_transfer.h"
 #include "support/known_models.h"
 
 #include <setjmp.h>

@@ -3,12 +3,12 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 
 #include "base/arith.h"
-#include "host/fuzz/fuzz_draw.h"
-#include "host/scenario/scenario_lua.h"
-#include "host/scenario/scenario_write.h"
+#include "sim/swarm/fuzz_draw.h"
+#include "world/scenario/scenario_lua.h"
+#include "world/scenario/scenario_write.h"
 #include "messenger/wire.h"
-#include "sim/fuzz/shrink.h"
-#include "sim/fuzz/swarm.h"
+#include "sim/swarm/shrink.h"
+#include "sim/swarm/swarm.h"
 #include "support/edges.h"
 
 #include <inttypes.h>
@@ -350,8 +350,8 @@ static void look_at_edges(void *self, struct sim *sim, const struct run_nodes *n
     sim_listen(sim, &(struct sim_listener){.after = look});
 }
 
-/* tests/stories/EDGES.md has a story for every edge that is known: the swarm takes no other. TANDEM_EDGE_SEEDS seeds.
- */
+/* tests/stories/EDGES.md has a story for every edge that is known: the swarm takes no other. TANDEM_EDGE_SEEDS
+ * seeds. */
 static void the_swarm_takes_no_edge_without_a_story(void **state)
 {
     (void)state;

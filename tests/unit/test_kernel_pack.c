@@ -3,8 +3,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "base/log2.h"
 #include "base/rng.h"
-#include "host/kernels/kernel_csv.h"
-#include "host/kernels/kernel_pack.h"
+#include "world/kernels/kernel_csv.h"
+#include "world/kernels/kernel_pack.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  */
 #define _XOPEN_SOURCE 700
 
-#include "host/scenario/model_config.h"
+#include "world/scenario/model_config.h"
 #include "support/scenario_text.h"
 
 #include <setjmp.h>

@@ -9,7 +9,7 @@
 
 #include "base/arith.h"
 #include "base/rng.h"
-#include "sim/net/fabric.h"
+#include "sim/net/network_internal.h"
 #include "sim/net/nic.h"
 #include "tests/support/network_fixture.h"
 

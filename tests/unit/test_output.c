@@ -3,9 +3,9 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "base/arith.h"
-#include "host/command/interrupt.h"
+#include "host/interrupt.h"
 #include "host/output.h"
-#include "host/command/progress.h"
+#include "host/progress.h"
 #include "support/death.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 #include "sim/plan/probe.h"
 
 #include "base/arith.h"
-#include "host/results/recorder.h"
+#include "run/recorder.h"
 #include "support/scenarios.h"
 
 #include <setjmp.h>

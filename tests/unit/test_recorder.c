@@ -1,7 +1,7 @@
 /* Trace records become rows: spans add up, attempts and preemptions re-stamp, late records change nothing, memory is
  * reused. */
 #include "base/arith.h"
-#include "host/results/recorder.h"
+#include "run/recorder.h"
 #include "support/death.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "base/arith.h"
-#include "host/results/results_internal.h"
+#include "run/results/results_internal.h"
 #include "support/results_fixture.h"
 
 #include <setjmp.h>

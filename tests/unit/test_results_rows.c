@@ -1,7 +1,7 @@
 /* What is stored comes back: every percentile view against a computation by hand, rates, instances, repetitions. */
 #include "base/arith.h"
 #include "base/rng.h"
-#include "host/results/results_internal.h"
+#include "run/results/results_internal.h"
 #include "support/death.h"
 #include "support/results_fixture.h"
 

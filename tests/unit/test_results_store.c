@@ -1,7 +1,7 @@
 /* The file itself: what is created, what is refused, how the schema grows, and that nothing is left beside it. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "host/results/results_internal.h"
+#include "run/results/results_internal.h"
 #include "support/results_fixture.h"
 
 #include <setjmp.h>

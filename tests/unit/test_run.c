@@ -1,7 +1,7 @@
 /* Whole runs of the real nodes: the short cuts change nothing, the same seed gives the same trace on any number of
  * threads, whatever the order of equal times the invariants hold, and every way a run may end is told apart. */
 #include "base/arith.h"
-#include "host/results/recorder.h"
+#include "run/recorder.h"
 #include "sim/run.h"
 #include "support/scenarios.h"
 

@@ -1,9 +1,9 @@
 /* Conversations: what a turn's prompt holds, when it comes, and which of its blocks have been there before; and
  * mixtures of clients, from which requests are drawn. */
 #include "base/arith.h"
-#include "host/load/sessions.h"
-#include "host/load/trace_reader.h"
-#include "host/load/workload.h"
+#include "world/load/sessions.h"
+#include "world/load/trace_reader.h"
+#include "world/load/workload.h"
 #include "sim/run.h"
 #include "support/scenarios.h"
 

@@ -1,5 +1,5 @@
 /* Suites: what a file says is what is run, and errors name line, key and the nearest name. */
-#include "host/compare/suite.h"
+#include "run/suite.h"
 
 #include "support/scenario_text.h"
 

@@ -1,7 +1,7 @@
 /* Traces that are wrong: the exact text that the user reads. */
 #define _POSIX_C_SOURCE 200809L
 
-#include "host/load/trace_reader.h"
+#include "world/load/trace_reader.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

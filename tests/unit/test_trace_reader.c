@@ -1,5 +1,5 @@
 /* Traces that are right: every format, spelling and compression gives the rows that stand in the file. */
-#include "host/load/trace_reader.h"
+#include "world/load/trace_reader.h"
 
 #include "base/limits.h"
 

@@ -6,8 +6,8 @@
 
 #include <cmocka.h>
 
-#include "host/kernels/csv_table.h"
-#include "host/scenario/engine.h"
+#include "world/kernels/csv_table.h"
+#include "world/scenario/engine.h"
 #include "sim/cost/device_model.h"
 #include "sim/validate/subjects.h"
 #include "sim/validate/validate.h"

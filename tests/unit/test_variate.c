@@ -1,5 +1,5 @@
 /* Variates in fixed point against what is known of their families. */
-#include "host/load/variate.h"
+#include "world/load/variate.h"
 
 #include "base/arith.h"
 

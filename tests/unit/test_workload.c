@@ -1,6 +1,6 @@
 /* Requests drawn from a load: arrivals, lengths, aborts and ends, to the nanosecond where they are exact and within
  * bounds of their distribution where they are random. */
-#include "host/load/workload.h"
+#include "world/load/workload.h"
 
 #include "base/arith.h"
 

@@ -1,11 +1,11 @@
-/* Where one element of the KV cache lies in the region of a rank (real/kv_memory.h): flattened to plain numbers that a
- * kernel can take by value.
+/* Where one element of the KV cache lies in the region of a rank (real/memory/kv_memory.h): flattened to plain numbers
+ * that a kernel can take by value.
  */
 #ifndef TANDEM_REAL_DEVICE_KERNELS_PAGE_H
 #define TANDEM_REAL_DEVICE_KERNELS_PAGE_H
 
 #include "real/device/kernels/kernel.h"
-#include "real/kv_memory.h"
+#include "real/memory/kv_memory.h"
 
 struct kernel_pages {
     uint64_t plane_bytes; /* of one page: rank heads * page tokens * head bytes */

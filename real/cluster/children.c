@@ -1,0 +1,204 @@
+/* See children.h. */
+#define _GNU_SOURCE
+#include "real/cluster/children.h"
+
+#include "base/arith.h"
+#include "real/fabric/leftovers.h"
+#include "real/memory/shared_memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define KIND_NS (3 * NS_PER_S) /* for a process to end by itself */
+
+#define ARGUMENTS_MAX 256
+
+struct children {
+    uint32_t node_count;
+    pid_t *pids; /* 0: none */
+    int *death_fds;
+};
+
+void token_text(const unsigned char *token, char *text)
+{
+    for (size_t i = 0; i < CONTROL_TOKEN_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", token[i]);
+}
+
+static int digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool token_parse(const char *text, unsigned char *token)
+{
+    if (text == NULL || strlen(text) != 2 * CONTROL_TOKEN_BYTES)
+        return false;
+    for (size_t i = 0; i < CONTROL_TOKEN_BYTES; i++) {
+        int high = digit(text[2 * i]);
+        int low = digit(text[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        token[i] = (unsigned char)(high * 16 + low);
+    }
+    return true;
+}
+
+/* ---- Arguments --------------------------------------------------------------------------------------------------- */
+
+struct arguments_of {
+    char *values[ARGUMENTS_MAX];
+    size_t count;
+};
+
+static void add(struct arguments_of *arguments, const char *text)
+{
+    CHECK(arguments->count + 1 < ARGUMENTS_MAX);
+    char *copy = strdup(text);
+    CHECK(copy != NULL);
+    arguments->values[arguments->count++] = copy;
+}
+
+static void add_option(struct arguments_of *arguments, const char *name, const char *value)
+{
+    if (value == NULL)
+        return;
+    add(arguments, name);
+    add(arguments, value);
+}
+
+static void add_number(struct arguments_of *arguments, const char *name, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    add_option(arguments, name, text);
+}
+
+static void make_arguments(const struct children_config *config, uint32_t node, uint32_t incarnation,
+                           struct arguments_of *arguments)
+{
+    const struct real_options *options = config->options;
+    char front[CONTROL_ADDRESS_BYTES + 8];
+    snprintf(front, sizeof front, "%s:%u", config->front_address, config->front_port);
+    add(arguments, "tandem");
+    add(arguments, "instance");
+    add(arguments, config->scenario);
+    add_number(arguments, "--node", node);
+    add_number(arguments, "--incarnation", incarnation);
+    add_option(arguments, "--front", front);
+    add_number(arguments, "--seed", config->seed);
+    add_option(arguments, "--provider", options->provider);
+    add_option(arguments, "--device", options->device);
+    add_option(arguments, "--bind", options->bind);
+    add_number(arguments, "--nics", options->nics);
+    add_number(arguments, "--window", options->window);
+    add_number(arguments, "--heartbeats", options->heartbeats_missed);
+    add_option(arguments, "--record-events", options->record_events);
+    add_option(arguments, "--tokens", options->tokens);
+    if (options->verify)
+        add(arguments, "--verify");
+    for (size_t i = 0; i < config->set_count; i++) {
+        char set[1200];
+        snprintf(set, sizeof set, "%s=%s", config->sets[i].path, config->sets[i].value);
+        add_option(arguments, "--set", set);
+    }
+}
+
+/* ---- Processes --------------------------------------------------------------------------------------------------- */
+
+static bool spawn(struct children *children, const struct children_config *config, uint32_t node, uint32_t incarnation,
+                  char *error, size_t error_size)
+{
+    struct arguments_of arguments = {.count = 0};
+    make_arguments(config, node, incarnation, &arguments);
+    char text[2 * CONTROL_TOKEN_BYTES + 1];
+    token_text(config->token, text);
+    CHECK(setenv(JOIN_TOKEN_VARIABLE, text, 1) == 0);
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        execv("/proc/self/exe", arguments.values);
+        _exit(127);
+    }
+    unsetenv(JOIN_TOKEN_VARIABLE);
+    for (size_t i = 0; i < arguments.count; i++)
+        free(arguments.values[i]);
+    if (pid < 0) {
+        snprintf(error, error_size, "no process for node %" PRIu32 ": %s", node, strerror(errno));
+        return false;
+    }
+    children->pids[node] = pid;
+    children->death_fds[node] = (int)syscall(SYS_pidfd_open, pid, 0);
+    CHECK(children->death_fds[node] >= 0);
+    return true;
+}
+
+struct children *children_start(const struct children_config *config, char *error, size_t error_size)
+{
+    struct children *children = calloc(1, sizeof *children);
+    CHECK(children != NULL);
+    children->node_count = config->node_count;
+    children->pids = calloc(config->node_count, sizeof *children->pids);
+    children->death_fds = calloc(config->node_count, sizeof *children->death_fds);
+    CHECK(children->pids != NULL && children->death_fds != NULL);
+    for (uint32_t i = 0; i < config->node_count; i++)
+        children->death_fds[i] = -1;
+    leftovers_remove();
+    for (uint32_t i = 1; i < config->node_count; i++) {
+        if (!spawn(children, config, i, 0, error, error_size)) {
+            children_end(children);
+            return NULL;
+        }
+    }
+    return children;
+}
+
+bool children_replace(struct children *children, const struct children_config *config, uint32_t node,
+                      uint32_t incarnation, char *error, size_t error_size)
+{
+    if (children->pids[node] > 0) {
+        kill(children->pids[node], SIGKILL);
+        while (waitpid(children->pids[node], NULL, 0) < 0 && errno == EINTR)
+            continue;
+        leftovers_remove_of(children->pids[node]);
+        close(children->death_fds[node]);
+    }
+    children->pids[node] = 0;
+    children->death_fds[node] = -1;
+    return spawn(children, config, node, incarnation, error, error_size);
+}
+
+int children_death_fd(const struct children *children, uint32_t node)
+{
+    return children == NULL ? -1 : children->death_fds[node];
+}
+
+void children_end(struct children *children)
+{
+    if (children == NULL)
+        return;
+    int64_t until_ns = clock_now_ns() + KIND_NS;
+    for (uint32_t i = 1; i < children->node_count; i++) {
+        while (children->pids[i] > 0 && waitpid(children->pids[i], NULL, WNOHANG) == 0) {
+            if (clock_now_ns() > until_ns)
+                kill(children->pids[i], SIGKILL);
+            usleep(2000);
+        }
+        if (children->pids[i] > 0)
+            leftovers_remove_of(children->pids[i]);
+        if (children->death_fds[i] >= 0)
+            close(children->death_fds[i]);
+    }
+    free(children->pids);
+    free(children->death_fds);
+    free(children);
+}

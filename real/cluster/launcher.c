@@ -1,0 +1,375 @@
+/* See launcher.h. */
+#define _GNU_SOURCE
+#include "real/cluster/launcher_internal.h"
+
+#include "base/arith.h"
+#include "host/interrupt.h"
+#include "real/memory/shared_memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TURN_NS INT64_C(20000000)
+#define LEAD_NS INT64_C(20000000) /* from the word to start to time 0, so that all have heard it */
+#define DRAIN_MS 15000u           /* that an instance may take to finish what is under way at the end */
+#define DIAGNOSE_MS 500u          /* the same, of a run that is given up */
+#define MARGIN_NS (5 * NS_PER_S)  /* beyond that, for the answer to arrive */
+
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count, size);
+    CHECK(memory != NULL);
+    return memory;
+}
+
+void launcher_break(struct launcher *launcher, enum launch_status status, const char *format, ...)
+{
+    if (launcher->broken)
+        return;
+    launcher->broken = true;
+    launcher->result->status = status;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(launcher->result->text, sizeof launcher->result->text, format, arguments);
+    va_end(arguments);
+}
+
+const char *launcher_name(const struct launcher *launcher, uint32_t node)
+{
+    return launcher->world->deployment->instances[node].name;
+}
+
+/* ---- Listening --------------------------------------------------------------------------------------------------- */
+
+/* Records of all nodes, in order of time. */
+static void on_record(void *self, const struct timed_record *record)
+{
+    struct launcher *launcher = self;
+    struct run_summary *summary = &launcher->result->summary;
+    summary->trace_hash = trace_hash_fold(summary->trace_hash, record->time_ns, &record->record);
+    check_context_append(&launcher->check, record->time_ns, &record->record);
+    if (record->record.request != TRACE_NO_REQUEST)
+        launcher->last_record_ns = record->time_ns;
+    recorder_trace(launcher->recorder, record->time_ns, &record->record);
+}
+
+static void on_row(void *self, const struct request_row *row, bool met)
+{
+    (void)met; /* counted in the summary */
+    struct launcher *launcher = self;
+    struct request_row told = *row;
+    told.conversation = launcher_conversation(launcher, row->request);
+    if (launcher->config->row != NULL && !launcher->config->row(launcher->config->self, &told))
+        launcher->stop = true;
+}
+
+static void own_trace(void *self, int64_t now_ns, const struct trace_record *record)
+{
+    struct launcher *launcher = self;
+    trace_merge_add(launcher->merge, 0, &(struct timed_record){.time_ns = now_ns, .record = *record});
+}
+
+static void handle(void *self, const struct event *event)
+{
+    struct launcher *launcher = self;
+    if (launcher->recording != NULL)
+        recording_handle(launcher->recording, event);
+    else
+        node_handle(launcher->node, event);
+}
+
+/* ---- Set-up ------------------------------------------------------------------------------------------------------ */
+
+static bool make_token(struct launcher *launcher)
+{
+    FILE *file = fopen("/dev/urandom", "rb");
+    bool good = file != NULL && fread(launcher->token, sizeof launcher->token, 1, file) == 1;
+    if (file != NULL)
+        fclose(file);
+    return good;
+}
+
+static bool make_node(struct launcher *launcher)
+{
+    const struct node_config *config = &launcher->world->deployment->configs[0];
+    struct runtime *seam = real_runtime_seam(launcher->real);
+    if (launcher->config->options->record_events != NULL) {
+        char path[1200];
+        char error[1300];
+        snprintf(path, sizeof path, "%s/node-0.events", launcher->config->options->record_events);
+        launcher->recording = recording_make(path, seam, error, sizeof error);
+        if (launcher->recording == NULL) {
+            launcher_break(launcher, LAUNCH_FAILED, "%s", error);
+            return false;
+        }
+        seam = recording_seam(launcher->recording);
+    }
+    size_t size = node_size(config, &seam->limits);
+    launcher->node_memory = allocate(1, size + 64);
+    uintptr_t at = ((uintptr_t)launcher->node_memory + 63) / 64 * 64;
+    launcher->node = node_make(config, seam, (void *)at, size);
+    if (launcher->recording != NULL)
+        recording_node(launcher->recording, launcher->node);
+    return true;
+}
+
+static bool make_mesh(struct launcher *launcher)
+{
+    char error[256] = "";
+    struct mesh_config config = {
+        .node_count = launcher->node_count,
+        .bind = launcher->config->options->address,
+        .heartbeat_ns = HEARTBEAT_NS_DEFAULT,
+        .heartbeats_missed = launcher->config->options->heartbeats_missed,
+        .listener = {.self = launcher, .up = launcher_up, .frame = launcher_frame, .down = launcher_down},
+    };
+    if (!make_token(launcher)) {
+        launcher_break(launcher, LAUNCH_FAILED, "no random bytes for the join token");
+        return false;
+    }
+    real_world_hello(launcher->world, 0, launcher->token, &config.own);
+    launcher->mesh = mesh_make(&config, error, sizeof error);
+    if (launcher->mesh == NULL)
+        launcher_break(launcher, LAUNCH_FAILED, "%s", error);
+    return launcher->mesh != NULL;
+}
+
+static bool serves(void *self, uint32_t request)
+{
+    return node_serves(((struct launcher *)self)->node, request);
+}
+
+static void make_listeners(struct launcher *launcher)
+{
+    const struct scenario *scenario = launcher->world->scenario;
+    launcher->merge = trace_merge_make(launcher->node_count, on_record, launcher);
+    launcher->recorder = recorder_make(&(struct recorder_config){
+        .warmup_ns = scenario->load.warmup_ns,
+        .warmup_requests = scenario->load.warmup_requests,
+        .targets = scenario->targets,
+        .node_count = launcher->node_count,
+        .sink = {.row = on_row, .self = launcher},
+    });
+    launcher->request_answers =
+        answers_make(&(struct answers_config){.vocab = scenario->model.vocab, .serves = serves, .self = launcher});
+    launcher->real = real_runtime_make(&(struct real_config){
+        .node = 0,
+        .answers = launcher->request_answers,
+        .limits = real_world_limits(),
+        .handle = handle,
+        .self = launcher,
+        .mesh = launcher->mesh,
+        .listener = {.self = launcher, .trace = own_trace, .after = launcher_after},
+    });
+    if (launcher->config->options->tokens != NULL)
+        launcher->tokens = token_book_make();
+    if (launcher->config->transfer != NULL)
+        launcher->transfers = transfer_book_make();
+}
+
+/* Starts the others, or tells them where the front is. */
+static bool call_others(struct launcher *launcher)
+{
+    const struct launcher_config *config = launcher->config;
+    char error[512] = "";
+    bool good;
+    if (config->publish != NULL) {
+        good = config->publish(config->publish_self, config->options->address, mesh_port(launcher->mesh),
+                               launcher->token, error, sizeof error);
+    } else {
+        good = launcher_start_children(launcher, error, sizeof error);
+    }
+    if (!good)
+        launcher_break(launcher, LAUNCH_FAILED, "%s", error);
+    return good;
+}
+
+static bool set_up(struct launcher *launcher)
+{
+    if (!make_mesh(launcher))
+        return false;
+    make_listeners(launcher);
+    return launcher_load_make(launcher) && make_node(launcher) && call_others(launcher);
+}
+
+/* ---- Running ----------------------------------------------------------------------------------------------------- */
+
+static bool going_on(struct launcher *launcher)
+{
+    if (launcher->broken || launcher->stop)
+        return false;
+    if (interrupt_requested()) {
+        launcher->stop = true;
+        return false;
+    }
+    return true;
+}
+
+static bool all_ready(const struct launcher *launcher)
+{
+    for (uint32_t i = 1; i < launcher->node_count; i++)
+        if (!launcher->remotes[i].ready || launcher->remotes[i].clock_asks > 0)
+            return false;
+    return true;
+}
+
+static void start(struct launcher *launcher)
+{
+    int64_t origin_ns = clock_now_ns() + LEAD_NS;
+    launcher->origin_ns = origin_ns;
+    for (uint32_t i = 1; i < launcher->node_count; i++)
+        launcher_send_start(launcher, i, origin_ns);
+    mesh_flush(launcher->mesh);
+    launcher->started = true;
+    while (clock_now_ns() < origin_ns)
+        usleep(1000);
+    real_runtime_origin(launcher->real, origin_ns);
+    real_runtime_deliver(launcher->real, &(struct event){.kind = EVENT_START});
+    launcher_feed(launcher, 0);
+}
+
+static void turn(struct launcher *launcher)
+{
+    real_runtime_turn(launcher->real, TURN_NS);
+    if (!launcher->started)
+        return;
+    launcher_answer(launcher);
+    launcher_replace(launcher);
+    trace_merge_promise(launcher->merge, 0, real_runtime_now_ns(launcher->real));
+    trace_merge_release(launcher->merge);
+}
+
+static bool all_finished(const struct launcher *launcher)
+{
+    for (uint32_t i = 1; i < launcher->node_count; i++)
+        if (!launcher->remotes[i].finished && !launcher->remotes[i].lost)
+            return false;
+    return true;
+}
+
+/* Asks all to finish, and waits for what they have to say. */
+static void stop(struct launcher *launcher, uint32_t within_ms)
+{
+    unsigned char bytes[4];
+    struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
+    write_u32(&writer, within_ms);
+    launcher->stopping = true;
+    for (uint32_t i = 1; i < launcher->node_count; i++)
+        if (!launcher->remotes[i].lost)
+            mesh_send(launcher->mesh, i, FRAME_STOP, bytes, writer.used);
+    real_runtime_deliver(launcher->real, &(struct event){.kind = EVENT_STOP});
+    int64_t until_ns = clock_now_ns() + (int64_t)within_ms * 1000000 + MARGIN_NS;
+    while (!all_finished(launcher) && clock_now_ns() < until_ns && !interrupt_requested())
+        turn(launcher);
+    for (uint32_t i = 0; i < launcher->node_count; i++)
+        trace_merge_promise(launcher->merge, i, INT64_MAX);
+    trace_merge_release(launcher->merge);
+}
+
+/* False: it came to another end than the run's own. */
+static bool serve(struct launcher *launcher)
+{
+    int64_t limit_ns = launcher->config->options->limit_ns;
+    while (going_on(launcher)) {
+        if (!launcher->started && all_ready(launcher))
+            start(launcher);
+        turn(launcher);
+        if (launcher->started && launcher_served(launcher))
+            return !launcher->broken;
+        if (clock_now_ns() - launcher->began_ns > limit_ns) {
+            char text[3500];
+            if (launcher->started)
+                stop(launcher, DIAGNOSE_MS);
+            launcher_diagnose(launcher, text, sizeof text);
+            launcher_break(launcher, LAUNCH_LIMIT, "the run took longer than %" PRId64 " s: %s", limit_ns / NS_PER_S,
+                           text);
+        }
+    }
+    return false;
+}
+
+/* How far the clocks have drifted apart since they were aligned. Nodes answer until the front hangs up. */
+static void align_again(struct launcher *launcher)
+{
+    int64_t until_ns = clock_now_ns() + MARGIN_NS;
+    launcher_ask_clocks(launcher);
+    bool asked = true;
+    while (asked && clock_now_ns() < until_ns && !interrupt_requested()) {
+        turn(launcher);
+        asked = false;
+        for (uint32_t i = 1; i < launcher->node_count; i++)
+            asked = asked || (launcher->remotes[i].clock_asks > 0 && !launcher->remotes[i].lost);
+    }
+}
+
+static void finish(struct launcher *launcher)
+{
+    int64_t end_ns = real_runtime_now_ns(launcher->real);
+    stop(launcher, DRAIN_MS);
+    if (interrupt_requested() || launcher->stop)
+        return;
+    align_again(launcher);
+    for (uint32_t i = 1; i < launcher->node_count; i++)
+        if (!launcher->remotes[i].finished && !launcher->remotes[i].lost)
+            launcher_break(launcher, LAUNCH_UNSOUND, "%s did not come to its end", launcher_name(launcher, i));
+    launcher_judge(launcher);
+    launcher_summarize(launcher, end_ns);
+    for (uint32_t i = 0; launcher->transfers != NULL && i < transfer_book_count(launcher->transfers); i++)
+        launcher->config->transfer(launcher->config->self, transfer_book_row(launcher->transfers, i));
+    char error[512] = "";
+    if (launcher->tokens != NULL &&
+        !token_book_write(launcher->tokens, launcher->config->options->tokens, error, sizeof error))
+        launcher_break(launcher, LAUNCH_FAILED, "%s", error);
+    if (!launcher->broken)
+        launcher->result->status = LAUNCH_COMPLETE;
+}
+
+static void tear_down(struct launcher *launcher)
+{
+    /* Hanging up is the word to end; only then are they waited for. */
+    mesh_free(launcher->mesh);
+    children_end(launcher->children);
+    launcher_load_free(launcher);
+    if (!recording_free(launcher->recording))
+        launcher_break(launcher, LAUNCH_FAILED, "the recording could not be written");
+    real_runtime_free(launcher->real);
+    trace_merge_free(launcher->merge);
+    recorder_free(launcher->recorder);
+    answers_free(launcher->request_answers);
+    token_book_free(launcher->tokens);
+    transfer_book_free(launcher->transfers);
+    for (uint32_t i = 0; i < launcher->node_count; i++)
+        free(launcher->remotes[i].end);
+    free(launcher->remotes);
+    free(launcher->node_memory);
+    check_context_set(NULL);
+}
+
+void launcher_run(const struct launcher_config *config, struct launch_result *result)
+{
+    *result = (struct launch_result){.status = LAUNCH_STOPPED};
+    struct launcher *launcher = allocate(1, sizeof *launcher);
+    launcher->config = config;
+    launcher->result = result;
+    launcher->world = config->world;
+    launcher->node_count = config->world->deployment->node_count;
+    launcher->remotes = allocate(launcher->node_count, sizeof *launcher->remotes);
+    for (uint32_t i = 0; i < launcher->node_count; i++)
+        launcher->remotes[i].replace_at_ns = TIME_NEVER;
+    launcher->arrival_timer = -1;
+    launcher->counted_ns = TIME_NEVER;
+    launcher->began_ns = clock_now_ns();
+    launcher->check.seed = config->world->seed;
+    check_context_set(&launcher->check);
+    signal(SIGPIPE, SIG_IGN);
+    if (set_up(launcher) && serve(launcher))
+        finish(launcher);
+    tear_down(launcher);
+    free(launcher);
+}

@@ -1,0 +1,71 @@
+/* See shared_memory.h. */
+#define _GNU_SOURCE
+#include "real/memory/shared_memory.h"
+
+#include "base/arith.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+bool shared_memory_make(struct shared_memory *memory, const char *name, size_t bytes, char *error, size_t error_size)
+{
+    *memory = (struct shared_memory){.fd = memfd_create(name, 0), .bytes = bytes};
+    if (memory->fd >= 0 && ftruncate(memory->fd, (off_t)bytes) == 0)
+        memory->at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd, 0);
+    else
+        memory->at = MAP_FAILED;
+    if (memory->at != MAP_FAILED)
+        return true;
+    snprintf(error, error_size, "%zu bytes of shared memory (%s) cannot be had: %s", bytes, name, strerror(errno));
+    memory->at = NULL;
+    shared_memory_free(memory);
+    return false;
+}
+
+bool shared_memory_map(struct shared_memory *memory, int fd)
+{
+    struct stat status;
+    *memory = (struct shared_memory){.fd = fd};
+    if (fstat(fd, &status) != 0 || status.st_size <= 0)
+        return false;
+    memory->bytes = (size_t)status.st_size;
+    void *at = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return false;
+    memory->at = at;
+    return true;
+}
+
+void shared_memory_free(struct shared_memory *memory)
+{
+    if (memory->at != NULL)
+        munmap(memory->at, memory->bytes);
+    if (memory->fd >= 0)
+        close(memory->fd);
+    *memory = (struct shared_memory){.fd = -1};
+}
+
+void word_wait(_Atomic uint32_t *word, uint32_t value, int64_t timeout_ns)
+{
+    struct timespec timeout = {.tv_sec = timeout_ns / NS_PER_S, .tv_nsec = timeout_ns % NS_PER_S};
+    syscall(SYS_futex, word, FUTEX_WAIT, value, &timeout, NULL, 0);
+}
+
+void word_wake(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+int64_t clock_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}

@@ -1,0 +1,245 @@
+/* tandem bench: how fast the simulator is, and how much memory it takes.
+ *
+ * Every run is a child process of its own, so that its peak memory is its own: what the kernel accounts to the child
+ * when it ends. The first figure is a scenario as it stands, several times, of which the median counts; the second is
+ * the same scenario with a million requests whose rows stream to a database.
+ */
+#define _DEFAULT_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#include "base/arith.h"
+#include "host/output.h"
+#include "cli/commands.h"
+#include "sim/stored_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MILLION 1000000
+#define REPEATS_MAX 99
+
+static const struct option bench_options[] = {
+    {"set", "PATH=VALUE", "change a value of the scenario", OPTION_LIST},
+    {"repeat", "N", "runs of the scenario as it stands; the median counts (5)", OPTION_INTEGER},
+    {"requests", "N", "of the second figure (1000000); 0 leaves it out", OPTION_INTEGER},
+    {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
+    {NULL, NULL, NULL, OPTION_FLAG},
+};
+
+/* What a child tells its parent. */
+struct measured {
+    bool complete;
+    uint64_t requests;
+    uint64_t events;
+    uint64_t steps;
+    int64_t wall_ns;
+    int64_t peak_kib; /* filled in by the parent */
+};
+
+static int64_t monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
+}
+
+/* Without a database: the simulation alone. */
+static struct measured simulate(const struct scenario *scenario, const struct trace_file *recorded)
+{
+    struct deployment_choice choice = deployment_default(scenario);
+    struct run_models models;
+    struct run_options options = {.recorded = recorded, .models = &models};
+    struct run_result result;
+    char why[1024];
+    /* Reading kernel tables is not simulating: a plan does it once for thousands of runs. */
+    if (!run_models_make(scenario, &choice, &models, why, sizeof why))
+        return (struct measured){.complete = false};
+    int64_t start_ns = monotonic_ns();
+    sim_run(scenario, &choice, scenario->seed, &options, &result);
+    struct measured measured = {
+        .complete = result.status == RUN_COMPLETE,
+        .requests = result.summary.arrived,
+        .events = result.summary.event_count,
+        .steps = result.steps,
+        .wall_ns = monotonic_ns() - start_ns,
+    };
+    run_result_free(&result);
+    run_models_free(&models);
+    return measured;
+}
+
+static struct measured simulate_stored(struct scenario *scenario, const struct trace_file *recorded, uint32_t requests)
+{
+    char path[] = "/tmp/tandem-bench-XXXXXX";
+    struct measured measured = {.complete = false};
+    struct user_error error = {.set = false};
+    int file = mkstemp(path);
+    if (file < 0)
+        return measured;
+    close(file);
+    scenario->load.requests = requests;
+    struct results *store = results_open(path, RESULTS_WRITE, &error);
+    if (store != NULL) {
+        struct deployment_choice choice = deployment_default(scenario);
+        struct stored_run what = {
+            .store = store,
+            .scenario = scenario,
+            .choice = &choice,
+            .recorded = recorded,
+            .seed = scenario->seed,
+            .kind = RESULTS_RUN,
+        };
+        int64_t run;
+        int64_t start_ns = monotonic_ns();
+        struct run_summary summary;
+        measured.complete = stored_run(&what, &run, &summary, &error) == RUN_COMPLETE;
+        measured.wall_ns = monotonic_ns() - start_ns;
+        measured.requests = summary.arrived;
+        measured.events = summary.event_count;
+        results_close(store, &error);
+    }
+    unlink(path);
+    return measured;
+}
+
+/* Runs one measurement in a child; `requests` 0: as it stands, without a database. */
+static struct measured in_child(struct scenario *scenario, const struct trace_file *recorded, uint32_t requests)
+{
+    struct measured measured = {.complete = false};
+    int ends[2];
+    if (pipe(ends) != 0)
+        return measured;
+    pid_t child = fork();
+    if (child == 0) {
+        struct measured mine =
+            requests == 0 ? simulate(scenario, recorded) : simulate_stored(scenario, recorded, requests);
+        ssize_t written = write(ends[1], &mine, sizeof mine);
+        _exit(written == (ssize_t)sizeof mine ? 0 : 1);
+    }
+    close(ends[1]);
+    if (child > 0) {
+        int status;
+        struct rusage usage;
+        if (read(ends[0], &measured, sizeof measured) != (ssize_t)sizeof measured)
+            measured.complete = false;
+        if (wait4(child, &status, 0, &usage) == child)
+            measured.peak_kib = usage.ru_maxrss;
+    }
+    close(ends[0]);
+    return measured;
+}
+
+static int by_wall(const void *left, const void *right)
+{
+    const struct measured *a = left;
+    const struct measured *b = right;
+    return a->wall_ns < b->wall_ns ? -1 : a->wall_ns > b->wall_ns;
+}
+
+static int64_t per_second(uint64_t count, int64_t wall_ns)
+{
+    return wall_ns <= 0 ? 0 : (int64_t)mul_div_floor_u64(count, (uint64_t)NS_PER_S, (uint64_t)wall_ns);
+}
+
+static void add_figure(struct table *table, json_t *json, const char *name, const struct measured *m)
+{
+    table_row(table);
+    table_text(table, name);
+    table_integer(table, (int64_t)m->requests);
+    table_fixed(table, fixed_round(m->wall_ns, 9, 3), 3);
+    table_integer(table, per_second(m->requests, m->wall_ns));
+    table_integer(table, per_second(m->events, m->wall_ns));
+    if (m->steps > 0)
+        table_integer(table, per_second(m->steps, m->wall_ns));
+    else
+        table_none(table);
+    table_fixed(table, fixed_round(m->peak_kib * 1000 / 1024, 3, 1), 1);
+    json_t *figure = json_object();
+    json_object_set_new(figure, "requests", json_integer((json_int_t)m->requests));
+    json_object_set_new(figure, "wall_s", json_fixed(fixed_round(m->wall_ns, 9, 3), 3));
+    json_object_set_new(figure, "requests_per_wall_second", json_integer(per_second(m->requests, m->wall_ns)));
+    json_object_set_new(figure, "events_per_second", json_integer(per_second(m->events, m->wall_ns)));
+    if (m->steps > 0)
+        json_object_set_new(figure, "steps_per_second", json_integer(per_second(m->steps, m->wall_ns)));
+    json_object_set_new(figure, "peak_mib", json_fixed(fixed_round(m->peak_kib * 1000 / 1024, 3, 1), 1));
+    json_object_set_new(json, name, figure);
+}
+
+static int measure(struct scenario *scenario, const struct trace_file *recorded, const struct arguments *arguments,
+                   const struct output *output, struct user_error *error)
+{
+    static struct measured runs[REPEATS_MAX];
+    int64_t repeats = argument_integer(arguments, "repeat", 5);
+    int64_t requests = argument_integer(arguments, "requests", MILLION);
+    if (repeats < 1 || repeats > REPEATS_MAX || requests > UINT32_MAX / 2) {
+        user_error_set(error, NULL, 0, NULL, "--repeat is 1 to %d, --requests at most %u", REPEATS_MAX, UINT32_MAX / 2);
+        return EXIT_USER;
+    }
+    for (int64_t i = 0; i < repeats; i++) {
+        runs[i] = in_child(scenario, recorded, 0);
+        if (!runs[i].complete) {
+            user_error_set(error, scenario->path, 0, NULL, "the run did not complete");
+            return EXIT_USER;
+        }
+    }
+    qsort(runs, (size_t)repeats, sizeof *runs, by_wall);
+    struct table *table = table_new(NULL);
+    table_column(table, "figure", "figure");
+    table_column(table, "requests", "requests");
+    table_column(table, "wall_s", "wall s");
+    table_column(table, "requests_per_wall_second", "requests/s");
+    table_column(table, "events_per_second", "events/s");
+    table_column(table, "steps_per_second", "steps/s");
+    table_column(table, "peak_mib", "peak MiB");
+    json_t *json = json_object();
+    add_figure(table, json, "w1", &runs[repeats / 2]);
+    if (requests > 0) {
+        struct measured long_run = in_child(scenario, recorded, (uint32_t)requests);
+        if (long_run.complete)
+            add_figure(table, json, "million", &long_run);
+        else
+            user_error_set(error, scenario->path, 0, NULL, "the long run did not complete");
+    }
+    if (output->format == OUTPUT_JSON)
+        output_json(output, json);
+    else
+        output_table(output, table);
+    json_decref(json);
+    table_free(table);
+    return error->set ? EXIT_USER : EXIT_OK;
+}
+
+static int bench_run(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
+{
+    struct output output = output_to(command->out, argument_text(arguments, "format"));
+    struct scenario_sets sets;
+    struct scenario *scenario = NULL;
+    int exit = EXIT_USER;
+    if (scenario_sets_read(arguments, &sets, error))
+        scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error);
+    if (scenario != NULL) {
+        struct trace_file *recorded = scenario_trace(scenario, error);
+        if (!error->set)
+            exit = measure(scenario, recorded, arguments, &output, error);
+        trace_file_free(recorded);
+        scenario_free(scenario);
+    }
+    scenario_sets_free(&sets);
+    return exit;
+}
+
+const struct command command_bench = {
+    .name = "bench",
+    .operands = "SCENARIO",
+    .operands_min = 1,
+    .operands_max = 1,
+    .summary = "measure the simulator's own speed and memory",
+    .description =
+        "Runs the scenario on one core, several times, and once with a million requests whose rows are streamed\n"
+        "to a database. Each run is a process of its own.",
+    .options = bench_options,
+    .run = bench_run,
+};

@@ -1,0 +1,23 @@
+/* The commands of the simulator. The table of all commands is in the program's main.c. */
+#ifndef TANDEM_CLI_COMMANDS_H
+#define TANDEM_CLI_COMMANDS_H
+
+#include "cli/run_options.h"
+
+extern const struct command command_explain;
+extern const struct command command_compare;
+extern const struct command command_plan;
+extern const struct command command_bench;
+extern const struct command command_validate;
+extern const struct command command_pack;
+extern const struct command command_fuzz;
+extern const struct command command_check;
+extern const struct command command_trace;
+
+/* The simulator as a backend of `tandem run`, and the options that it alone takes. */
+int run_simulated(const struct command_context *command, const struct arguments *arguments, struct user_error *error);
+int replay_simulated(const struct replay *replay, const struct command_context *command,
+                     const struct arguments *arguments, int64_t *run, struct user_error *error);
+extern const char *const run_simulated_alone[];
+
+#endif

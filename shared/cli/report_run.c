@@ -1,0 +1,212 @@
+/* See report_run.h. */
+#include "cli/report_run.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Microseconds are enough for people; nanoseconds are in the JSON. */
+static void add_ms(struct table *table, int64_t value_ns)
+{
+    table_fixed(table, fixed_round(value_ns, 6, 3), 3);
+}
+
+static void add_percent(struct table *table, uint32_t permille)
+{
+    table_fixed(table, permille, 1);
+}
+
+static void write_and_free(const struct output *output, struct table *table)
+{
+    output_table(output, table);
+    table_free(table);
+}
+
+static void report_summary(const struct run_report *report, const struct output *output)
+{
+    char title[sizeof report->params + 256];
+    int length = snprintf(title, sizeof title, "run %" PRId64 ": %s, ", report->run, report->scenario);
+    for (const char *p = report->params; *p != '\0'; p += *p != '\0') {
+        int param = (int)strcspn(p, "\n");
+        length += snprintf(title + length, sizeof title - (size_t)length, "%.*s, ", param, p);
+        p += param;
+    }
+    snprintf(title + length, sizeof title - (size_t)length, "seed %" PRIu64 ", %s, trace hash %016" PRIx64,
+             report->seed, report->backend, report->trace_hash);
+    struct table *table = table_new(title);
+    table_column(table, "requests", "requests");
+    table_column(table, "completed", "completed");
+    table_column(table, "rejected", "rejected");
+    table_column(table, "failed", "failed");
+    table_column(table, "aborted", "aborted");
+    table_column(table, "duration_s", "duration s");
+    table_column(table, "goodput_per_s", "goodput /s");
+    table_column(table, "output_tokens_per_s", "output tokens/s");
+    table_column(table, "cached_percent", "cached %");
+    table_row(table);
+    table_integer(table, (int64_t)report->requests);
+    table_integer(table, (int64_t)report->completed);
+    table_integer(table, (int64_t)report->rejected);
+    table_integer(table, (int64_t)report->failed);
+    table_integer(table, (int64_t)report->aborted);
+    table_fixed(table, fixed_round(report->duration_ns, 9, 3), 3);
+    table_fixed(table, fixed_round((int64_t)report->goodput_micro_per_s, 6, 3), 3);
+    table_fixed(table, (int64_t)run_report_output_tokens_deci_per_s(report), 1);
+    add_percent(table, run_report_cached_permille(report));
+    write_and_free(output, table);
+}
+
+static void metric_columns(struct table *table, const char *key, const char *heading)
+{
+    table_column(table, key, heading);
+    table_column(table, "count", "count");
+    table_column(table, "mean_ms", "mean");
+    table_column(table, "p50_ms", "p50");
+    table_column(table, "p90_ms", "p90");
+    table_column(table, "p95_ms", "p95");
+    table_column(table, "p99_ms", "p99");
+    table_column(table, "max_ms", "max");
+}
+
+static void metric_row(struct table *table, const char *name, const struct metric_summary *metric)
+{
+    table_row(table);
+    table_text(table, name);
+    table_integer(table, (int64_t)metric->count);
+    if (metric->count == 0) {
+        for (int k = 0; k < 6; k++)
+            table_none(table);
+        return;
+    }
+    add_ms(table, metric->mean_ns);
+    add_ms(table, metric->p50_ns);
+    add_ms(table, metric->p90_ns);
+    add_ms(table, metric->p95_ns);
+    add_ms(table, metric->p99_ns);
+    add_ms(table, metric->max_ns);
+}
+
+static void latency_rows(struct table *table, const struct run_report *report)
+{
+    metric_row(table, "ttft", &report->ttft);
+    metric_row(table, "tpot", &report->tpot);
+    metric_row(table, "itl", &report->itl);
+    metric_row(table, "e2e", &report->e2e);
+    if (report->transfer.count > 0)
+        metric_row(table, "transfer", &report->transfer);
+}
+
+static void span_rows(struct table *table, const struct run_report *report)
+{
+    for (int span = 0; span < SPAN_COUNT; span++)
+        metric_row(table, span_names[span], &report->spans[span]);
+}
+
+static void report_instances(const struct run_report *report, const struct output *output)
+{
+    struct table *table = table_new("instances");
+    table_column(table, "name", "instance");
+    table_column(table, "role", "role");
+    table_column(table, "ranks", "ranks");
+    table_column(table, "requests", "requests");
+    table_column(table, "utilization_percent", "busy %");
+    table_column(table, "compute_bound_percent", "compute %");
+    table_column(table, "bandwidth_bound_percent", "bandwidth %");
+    table_column(table, "communication_bound_percent", "network %");
+    table_column(table, "overhead_bound_percent", "overhead %");
+    table_column(table, "kv_used_peak_percent", "KV peak %");
+    table_column(table, "preemptions", "preempted");
+    for (uint32_t k = 0; k < report->instance_count; k++) {
+        const struct instance_report *instance = &report->instances[k];
+        table_row(table);
+        table_text(table, instance->name);
+        table_text(table, instance->role);
+        table_integer(table, instance->ranks);
+        table_integer(table, (int64_t)instance->requests);
+        add_percent(table, instance->utilization_permille);
+        add_percent(table, instance->compute_bound_permille);
+        add_percent(table, instance->bandwidth_bound_permille);
+        add_percent(table, instance->communication_bound_permille);
+        add_percent(table, instance->overhead_bound_permille);
+        add_percent(table, instance->kv_used_peak_permille);
+        table_integer(table, (int64_t)instance->preemptions);
+    }
+    write_and_free(output, table);
+}
+
+/* What a real run measured of itself. Nothing of a simulated one. */
+static void report_real(const struct run_report *report, const struct output *output)
+{
+    bool real = false;
+    for (uint32_t k = 0; k < report->instance_count; k++)
+        real = real || report->instances[k].clock_error_ns >= 0;
+    if (!real)
+        return;
+    fputc('\n', output->file);
+    struct table *table =
+        table_new("the program itself: CPU time inside scheduler and messenger, clocks against the front's");
+    table_column(table, "name", "instance");
+    table_column(table, "steps", "steps");
+    table_column(table, "node_us_per_step", "node us/step");
+    table_column(table, "clock_offset_us", "clock offset us");
+    table_column(table, "clock_error_us", "known within us");
+    for (uint32_t k = 0; k < report->instance_count; k++) {
+        const struct instance_report *instance = &report->instances[k];
+        int64_t node_ns = instance_report_node_ns_per_step(instance);
+        table_row(table);
+        table_text(table, instance->name);
+        table_integer(table, (int64_t)instance->steps);
+        if (node_ns < 0)
+            table_none(table);
+        else
+            table_fixed(table, fixed_round(node_ns, 3, 1), 1);
+        table_fixed(table, fixed_round(instance->clock_offset_ns, 3, 1), 1);
+        table_fixed(table, fixed_round(instance->clock_error_ns, 3, 1), 1);
+    }
+    write_and_free(output, table);
+}
+
+/* Only where transfers were recorded. */
+static void report_hidden(const struct run_report *report, const struct output *output)
+{
+    if (report->transfer_hidden_permille >= 0)
+        fprintf(output->file, "of the time of transfers, %d.%d %% passed beneath prefill\n",
+                report->transfer_hidden_permille / 10, report->transfer_hidden_permille % 10);
+}
+
+static void report_csv(const struct run_report *report, const struct output *output)
+{
+    struct table *table = table_new(NULL);
+    metric_columns(table, "metric", "metric");
+    latency_rows(table, report);
+    span_rows(table, report);
+    write_and_free(output, table);
+}
+
+void report_run(const struct run_report *report, const struct output *output)
+{
+    if (output->format == OUTPUT_JSON) {
+        json_t *json = run_report_json(report);
+        output_json(output, json);
+        json_decref(json);
+        return;
+    }
+    if (output->format == OUTPUT_CSV) {
+        report_csv(report, output);
+        return;
+    }
+    report_summary(report, output);
+    fputc('\n', output->file);
+    struct table *latencies = table_new("latencies, ms");
+    metric_columns(latencies, "metric", "");
+    latency_rows(latencies, report);
+    write_and_free(output, latencies);
+    fputc('\n', output->file);
+    struct table *spans = table_new("where the time goes, ms (the first seven add up to TTFT)");
+    metric_columns(spans, "span", "");
+    span_rows(spans, report);
+    write_and_free(output, spans);
+    report_hidden(report, output);
+    fputc('\n', output->file);
+    report_instances(report, output);
+    report_real(report, output);
+}

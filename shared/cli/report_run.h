@@ -1,0 +1,11 @@
+/* One run, told to people: what came of it, its latencies, where the time went, and how busy each instance was. */
+#ifndef TANDEM_CLI_REPORT_RUN_H
+#define TANDEM_CLI_REPORT_RUN_H
+
+#include "host/output.h"
+#include "run/results/results.h"
+
+/* Text and Markdown are four tables; CSV is one, a row a metric; JSON is the run's object. */
+void report_run(const struct run_report *report, const struct output *output);
+
+#endif

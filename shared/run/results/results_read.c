@@ -1,0 +1,515 @@
+/* Reading runs and findings, from the views alone. See results.h. */
+#include "base/arith.h"
+#include "host/output.h"
+#include "run/results/results_internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Runs a query to its end, handing each row to `take`. Its parameters are `number` and, where it has a second,
+ * `text`. */
+static bool each_row(struct results *store, const char *sql, int64_t number, const char *text,
+                     bool (*take)(sqlite3_stmt *row, void *context), void *context, struct user_error *error)
+{
+    sqlite3_stmt *statement = results_prepare(store, sql, error);
+    if (statement == NULL)
+        return false;
+    sqlite3_bind_int64(statement, 1, number);
+    if (text != NULL)
+        sqlite3_bind_text(statement, 2, text, -1, SQLITE_TRANSIENT);
+    int code = sqlite3_step(statement);
+    while (code == SQLITE_ROW && take(statement, context))
+        code = sqlite3_step(statement);
+    if (code != SQLITE_DONE)
+        results_fail(store, error, "reading results");
+    sqlite3_finalize(statement);
+    return code == SQLITE_DONE;
+}
+
+static void column_copy(char *to, size_t size, sqlite3_stmt *row, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    snprintf(to, size, "%s", text == NULL ? "" : text);
+}
+
+static uint64_t column_count(sqlite3_stmt *row, int column)
+{
+    return (uint64_t)sqlite3_column_int64(row, column);
+}
+
+static uint64_t column_hex(sqlite3_stmt *row, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    return text == NULL ? 0 : strtoull(text, NULL, 16);
+}
+
+/* ---- Reports ---------------------------------------------------------------------------------------------------- */
+
+static bool take_run(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    report->run = sqlite3_column_int64(row, 0);
+    column_copy(report->scenario, sizeof report->scenario, row, 1);
+    column_copy(report->identity, sizeof report->identity, row, 2);
+    column_copy(report->build, sizeof report->build, row, 3);
+    column_copy(report->backend, sizeof report->backend, row, 4);
+    column_copy(report->kind, sizeof report->kind, row, 5);
+    column_copy(report->params, sizeof report->params, row, 6);
+    report->seed = column_count(row, 7);
+    report->trace_hash = column_hex(row, 8);
+    report->event_count = column_count(row, 9);
+    report->final_draw = column_hex(row, 10);
+    report->requests = column_count(row, 11);
+    report->completed = column_count(row, 12);
+    report->rejected = column_count(row, 13);
+    report->failed = column_count(row, 14);
+    report->aborted = column_count(row, 15);
+    report->prompt_tokens = column_count(row, 16);
+    report->output_tokens = column_count(row, 17);
+    report->duration_ns = sqlite3_column_int64(row, 18);
+    report->served = column_count(row, 19);
+    if (report->duration_ns > 0)
+        report->goodput_micro_per_s =
+            mul_div_floor_u64(report->served, UINT64_C(1000000000000000), (uint64_t)report->duration_ns);
+    return true;
+}
+
+static bool take_prefix(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    report->cached_tokens = column_count(row, 0);
+    return true;
+}
+
+static bool take_hidden(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    uint64_t transfer_ns = column_count(row, 0);
+    if (transfer_ns > 0)
+        report->transfer_hidden_permille = (int32_t)mul_div_floor_u64(column_count(row, 1), 1000, transfer_ns);
+    return true;
+}
+
+static bool take_mean(sqlite3_stmt *row, void *context)
+{
+    struct metric_summary *metric = context;
+    metric->count = column_count(row, 0);
+    metric->mean_ns = sqlite3_column_int64(row, 1);
+    metric->max_ns = sqlite3_column_int64(row, 2);
+    return true;
+}
+
+static bool take_percentile(sqlite3_stmt *row, void *context)
+{
+    struct metric_summary *metric = context;
+    int64_t value = sqlite3_column_int64(row, 1);
+    switch (sqlite3_column_int(row, 0)) {
+    case 50:
+        metric->p50_ns = value;
+        break;
+    case 90:
+        metric->p90_ns = value;
+        break;
+    case 95:
+        metric->p95_ns = value;
+        break;
+    default:
+        metric->p99_ns = value;
+    }
+    return true;
+}
+
+static int64_t column_known(sqlite3_stmt *row, int column, int64_t otherwise)
+{
+    return sqlite3_column_type(row, column) == SQLITE_NULL ? otherwise : sqlite3_column_int64(row, column);
+}
+
+static bool take_instance(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    struct instance_report *grown =
+        realloc(report->instances, (report->instance_count + (size_t)1) * sizeof *report->instances);
+    if (grown == NULL)
+        return false;
+    report->instances = grown;
+    struct instance_report *instance = &grown[report->instance_count++];
+    memset(instance, 0, sizeof *instance);
+    column_copy(instance->name, sizeof instance->name, row, 0);
+    column_copy(instance->role, sizeof instance->role, row, 1);
+    instance->ranks = (uint32_t)column_count(row, 2);
+    instance->requests = column_count(row, 3);
+    instance->utilization_permille = (uint32_t)column_count(row, 4);
+    instance->kv_used_peak_permille = (uint32_t)column_count(row, 5);
+    instance->compute_bound_permille = (uint32_t)column_count(row, 6);
+    instance->bandwidth_bound_permille = (uint32_t)column_count(row, 7);
+    instance->communication_bound_permille = (uint32_t)column_count(row, 8);
+    instance->overhead_bound_permille = (uint32_t)column_count(row, 9);
+    instance->preemptions = column_count(row, 10);
+    instance->nic_bytes = column_count(row, 11);
+    instance->steps = column_count(row, 12);
+    instance->node_ns = column_known(row, 13, -1);
+    instance->clock_offset_ns = column_known(row, 14, 0);
+    instance->clock_error_ns = column_known(row, 15, -1);
+    return true;
+}
+
+/* One metric a query: what SQLite sorts is freed at a query's end, and a view of many metrics keeps all of it. */
+static bool read_metric(struct results *store, int64_t run, const char *views, const char *name,
+                        struct metric_summary *metric, struct user_error *error)
+{
+    char sql[160];
+    snprintf(sql, sizeof sql, "SELECT count, mean_ns, max_ns FROM run_%s_mean WHERE run_id = ? AND metric = ?", views);
+    if (!each_row(store, sql, run, name, take_mean, metric, error))
+        return false;
+    snprintf(sql, sizeof sql, "SELECT percentile, value_ns FROM run_%s_percentile WHERE run_id = ? AND metric = ?",
+             views);
+    return metric->count == 0 || each_row(store, sql, run, name, take_percentile, metric, error);
+}
+
+static bool read_metrics(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
+{
+    bool good = read_metric(store, run, "latency", "ttft", &report->ttft, error) &&
+                read_metric(store, run, "latency", "tpot", &report->tpot, error) &&
+                read_metric(store, run, "latency", "e2e", &report->e2e, error) &&
+                read_metric(store, run, "itl", "itl", &report->itl, error);
+    for (int span = 0; span < SPAN_COUNT; span++)
+        good = good && read_metric(store, run, "span", span_names[span], &report->spans[span], error);
+    return good && read_metric(store, run, "transfer", "transfer", &report->transfer, error);
+}
+
+bool results_run_read(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
+{
+    memset(report, 0, sizeof *report);
+    report->transfer_hidden_permille = -1;
+    bool good = each_row(store,
+                         "SELECT run_id, scenario, scenario_identity, build_identity, backend, kind, params, seed,"
+                         " trace_hash, event_count, final_draw, arrived, completed, rejected, failed, aborted,"
+                         " prompt_tokens, output_tokens, duration_ns, served"
+                         " FROM complete_run JOIN run_rate USING (run_id) WHERE run_id = ?",
+                         run, NULL, take_run, report, error);
+    if (good && report->run == 0) {
+        user_error_set(error, store->path, 0, NULL, "holds no run %" PRId64, run);
+        good = false;
+    }
+    good = good && read_metrics(store, run, report, error) &&
+           each_row(store, "SELECT cached_tokens FROM run_prefix WHERE run_id = ?", run, NULL, take_prefix, report,
+                    error) &&
+           each_row(store, "SELECT transfer_ns, hidden_ns FROM run_transfer_hidden WHERE run_id = ?", run, NULL,
+                    take_hidden, report, error) &&
+           each_row(store,
+                    "SELECT name, role, ranks, requests, utilization_permille, kv_used_peak_permille,"
+                    " compute_bound_permille, bandwidth_bound_permille, communication_bound_permille,"
+                    " overhead_bound_permille, preemptions, nic_bytes, steps, node_ns, clock_offset_ns, clock_error_ns"
+                    " FROM run_instance JOIN run_instance_real USING (run_id, node) WHERE run_id = ? ORDER BY node",
+                    run, NULL, take_instance, report, error);
+    if (!good)
+        run_report_free(report);
+    return good;
+}
+
+void run_report_free(struct run_report *report)
+{
+    free(report->instances);
+    memset(report, 0, sizeof *report);
+}
+
+/* Milliseconds with all their digits; null where nothing was measured. */
+static json_t *metric_json(const struct metric_summary *metric)
+{
+    const struct {
+        const char *key;
+        int64_t value_ns;
+    } values[] = {{"mean", metric->mean_ns}, {"p50", metric->p50_ns}, {"p90", metric->p90_ns},
+                  {"p95", metric->p95_ns},   {"p99", metric->p99_ns}, {"max", metric->max_ns}};
+    json_t *json = json_object();
+    for (size_t k = 0; k < sizeof values / sizeof *values; k++)
+        json_object_set_new(json, values[k].key, metric->count == 0 ? json_null() : json_fixed(values[k].value_ns, 6));
+    return json;
+}
+
+/* The sweep's values of this run, by path, as text. */
+static json_t *params_json(const char *params)
+{
+    json_t *json = json_object();
+    while (*params != '\0') {
+        size_t length = strcspn(params, "\n");
+        size_t path = strcspn(params, "=");
+        char name[sizeof((struct run_report *)0)->params];
+        snprintf(name, sizeof name, "%.*s", (int)path, params);
+        if (path < length)
+            json_object_set_new(json, name, json_stringn(params + path + 1, length - path - 1));
+        params += length + (params[length] == '\n');
+    }
+    return json;
+}
+
+int64_t instance_report_node_ns_per_step(const struct instance_report *instance)
+{
+    return instance->node_ns < 0 || instance->steps == 0 ? -1 : instance->node_ns / (int64_t)instance->steps;
+}
+
+static json_t *us_json(bool known, int64_t value_ns)
+{
+    return known ? json_fixed(value_ns, 3) : json_null();
+}
+
+static json_t *instance_json(const struct instance_report *instance)
+{
+    int64_t node_ns = instance_report_node_ns_per_step(instance);
+    bool real = instance->clock_error_ns >= 0;
+    return json_pack(
+        "{s:s, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:o, s:o}", "name", instance->name, "role",
+        instance->role, "ranks", (json_int_t)instance->ranks, "requests", (json_int_t)instance->requests, "utilization",
+        json_fixed(instance->utilization_permille, 3), "compute_bound", json_fixed(instance->compute_bound_permille, 3),
+        "bandwidth_bound", json_fixed(instance->bandwidth_bound_permille, 3), "communication_bound",
+        json_fixed(instance->communication_bound_permille, 3), "overhead_bound",
+        json_fixed(instance->overhead_bound_permille, 3), "kv_used_peak",
+        json_fixed(instance->kv_used_peak_permille, 3), "preemptions", (json_int_t)instance->preemptions,
+        "node_us_per_step", us_json(node_ns >= 0, node_ns), "clock_offset_us", us_json(real, instance->clock_offset_ns),
+        "clock_error_us", us_json(real, instance->clock_error_ns));
+}
+
+static json_t *counts_json(const struct run_report *report)
+{
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, report->trace_hash);
+    return json_pack("{s:s, s:I, s:o, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "scenario", report->scenario,
+                     "seed", (json_int_t)report->seed, "params", params_json(report->params), "backend",
+                     report->backend, "trace_hash", hash, "requests", (json_int_t)report->requests, "completed",
+                     (json_int_t)report->completed, "rejected", (json_int_t)report->rejected, "failed",
+                     (json_int_t)report->failed, "aborted", (json_int_t)report->aborted, "duration_s",
+                     json_fixed(report->duration_ns, 9), "goodput_per_s",
+                     json_fixed((int64_t)report->goodput_micro_per_s, 6));
+}
+
+uint32_t run_report_cached_permille(const struct run_report *report)
+{
+    if (report->prompt_tokens == 0)
+        return 0;
+    return (uint32_t)mul_div_floor_u64(report->cached_tokens, 1000, report->prompt_tokens);
+}
+
+uint64_t run_report_output_tokens_deci_per_s(const struct run_report *report)
+{
+    if (report->duration_ns <= 0)
+        return 0;
+    return mul_div_floor_u64(report->output_tokens, UINT64_C(10) * NS_PER_S, (uint64_t)report->duration_ns);
+}
+
+json_t *run_report_json(const struct run_report *report)
+{
+    json_t *spans = json_object();
+    for (int span = 0; span < SPAN_COUNT; span++)
+        json_object_set_new(spans, span_names[span], metric_json(&report->spans[span]));
+    json_t *instances = json_array();
+    for (uint32_t k = 0; k < report->instance_count; k++)
+        json_array_append_new(instances, instance_json(&report->instances[k]));
+    json_t *json = counts_json(report);
+    json_object_set_new(json, "prompt_tokens", json_integer((json_int_t)report->prompt_tokens));
+    json_object_set_new(json, "output_tokens", json_integer((json_int_t)report->output_tokens));
+    json_object_set_new(json, "output_tokens_per_s",
+                        json_fixed((int64_t)run_report_output_tokens_deci_per_s(report), 1));
+    json_object_set_new(json, "cached_share", json_fixed(run_report_cached_permille(report), 3));
+    json_object_set_new(json, "ttft_ms", metric_json(&report->ttft));
+    json_object_set_new(json, "tpot_ms", metric_json(&report->tpot));
+    json_object_set_new(json, "itl_ms", metric_json(&report->itl));
+    json_object_set_new(json, "e2e_ms", metric_json(&report->e2e));
+    json_object_set_new(json, "transfer_ms", metric_json(&report->transfer));
+    json_object_set_new(json, "transfer_hidden_share",
+                        report->transfer_hidden_permille < 0 ? json_null()
+                                                             : json_fixed(report->transfer_hidden_permille, 3));
+    json_object_set_new(json, "spans_ms", spans);
+    json_object_set_new(json, "instances", instances);
+    return json;
+}
+
+json_t *results_run_json(struct results *store, int64_t run, struct user_error *error)
+{
+    struct run_report report;
+    if (!results_run_read(store, run, &report, error))
+        return NULL;
+    json_t *json = run_report_json(&report);
+    run_report_free(&report);
+    return json;
+}
+
+/* ---- Findings --------------------------------------------------------------------------------------------------- */
+
+static json_t *column_json(sqlite3_stmt *row, int column, unsigned decimals)
+{
+    switch (sqlite3_column_type(row, column)) {
+    case SQLITE_INTEGER:
+        if (decimals == 0)
+            return json_integer(sqlite3_column_int64(row, column));
+        return json_fixed(sqlite3_column_int64(row, column), decimals);
+    case SQLITE_TEXT:
+        return json_string((const char *)sqlite3_column_text(row, column));
+    default:
+        return json_null();
+    }
+}
+
+/* Keys and decimals of the columns of the findings' query, in its order. */
+static const struct {
+    const char *key;
+    unsigned decimals;
+} finding_columns[] = {
+    {"kind", 0},     {"label", 0},   {"prefill", 0},        {"decode", 0},
+    {"sharding", 0}, {"nodes", 0},   {"max_rate_per_s", 6}, {"goodput_per_gpu_per_s", 6},
+    {"ttft_ms", 6},  {"tpot_ms", 6}, {"usd_per_mtok", 6},   {"saturation", 3},
+    {"bound_by", 0}, {"why", 0},
+};
+#define FINDING_COLUMNS (int)(sizeof finding_columns / sizeof *finding_columns)
+
+static bool take_finding(sqlite3_stmt *row, void *context)
+{
+    json_t *finding = json_object();
+    for (int k = 0; k < FINDING_COLUMNS; k++)
+        json_object_set_new(finding, finding_columns[k].key, column_json(row, k, finding_columns[k].decimals));
+    const char *detail = (const char *)sqlite3_column_text(row, FINDING_COLUMNS);
+    json_object_set_new(finding, "detail", detail == NULL ? json_null() : json_loads(detail, JSON_DECODE_ANY, NULL));
+    return json_array_append_new(context, finding) == 0;
+}
+
+json_t *results_findings_json(struct results *store, int64_t scenario, int64_t build, struct user_error *error)
+{
+    char sql[512];
+    snprintf(sql, sizeof sql,
+             "SELECT kind, label, prefill, decode, sharding, nodes, max_rate_micro_per_s, goodput_per_gpu_micro_per_s,"
+             " ttft_ns, tpot_ns, usd_micros_per_mtok, saturation_permille, bound_by, why, detail FROM plan_finding"
+             " WHERE scenario_id = ? AND build_id = %" PRId64 " ORDER BY finding_id",
+             build);
+    json_t *findings = json_array();
+    if (each_row(store, sql, scenario, NULL, take_finding, findings, error))
+        return findings;
+    json_decref(findings);
+    return NULL;
+}
+
+/* ---- Names of runs ---------------------------------------------------------------------------------------------- */
+
+static bool take_id(sqlite3_stmt *row, void *context)
+{
+    *(int64_t *)context = sqlite3_column_int64(row, 0);
+    return true;
+}
+
+/* Digits only, and all of them; -1 otherwise. */
+static int64_t number_of(const char *text)
+{
+    int64_t number = 0;
+    if (*text == '\0')
+        return -1;
+    for (; *text != '\0'; text++) {
+        if (*text < '0' || *text > '9' || number > (INT64_MAX - 9) / 10)
+            return -1;
+        number = number * 10 + (*text - '0');
+    }
+    return number;
+}
+
+static int64_t lookup_last(struct results *store, int64_t back, struct user_error *error)
+{
+    int64_t run = 0;
+    if (each_row(store, "SELECT run_id FROM complete_run WHERE kind <> 'probe' ORDER BY recency DESC LIMIT 1 OFFSET ?",
+                 back, NULL, take_id, &run, error) &&
+        run == 0)
+        user_error_set(error, store->path, 0, NULL, "holds no run last~%" PRId64 ": fewer runs are stored", back);
+    return run;
+}
+
+static int64_t lookup_id(struct results *store, int64_t id, struct user_error *error)
+{
+    int64_t run = 0;
+    int64_t newest = 0;
+    if (each_row(store, "SELECT run_id FROM complete_run WHERE run_id = ?", id, NULL, take_id, &run, error) &&
+        run == 0 &&
+        each_row(store, "SELECT coalesce(max(run_id), 0) FROM complete_run WHERE ?1 = ?1", id, NULL, take_id, &newest,
+                 error))
+        user_error_set(error, store->path, 0, NULL, "holds no run %" PRId64 "; the newest is %" PRId64, id, newest);
+    return run;
+}
+
+/* Names of all scenarios, for the error; at most as many as fit. */
+#define NAMES_MAX 256
+struct names {
+    size_t count;
+    char text[NAMES_MAX][64];
+};
+
+static bool take_name(sqlite3_stmt *row, void *context)
+{
+    struct names *names = context;
+    if (names->count < NAMES_MAX)
+        column_copy(names->text[names->count++], sizeof names->text[0], row, 0);
+    return true;
+}
+
+static void explain_name(struct results *store, const char *name, int64_t seed, struct user_error *error)
+{
+    struct names *names = calloc(1, sizeof *names);
+    if (names == NULL)
+        return;
+    if (each_row(store, "SELECT DISTINCT scenario FROM complete_run WHERE ?1 = ?1 ORDER BY scenario", 0, NULL,
+                 take_name, names, error)) {
+        const char *known[NAMES_MAX];
+        bool exact = false;
+        for (size_t k = 0; k < names->count; k++) {
+            known[k] = names->text[k];
+            exact = exact || strcmp(name, known[k]) == 0;
+        }
+        const char *nearest = nearest_name(name, known, names->count);
+        if (exact)
+            user_error_set(error, store->path, 0, NULL, "holds no run of %s with seed %" PRId64, name, seed);
+        else if (nearest != NULL)
+            user_error_set(error, store->path, 0, NULL, "holds no run of a scenario '%s'; nearest: '%s'", name,
+                           nearest);
+        else
+            user_error_set(error, store->path, 0, NULL,
+                           "holds no run '%s': expected a number, last, last~N, or SCENARIO/SEED", name);
+    }
+    free(names);
+}
+
+static int64_t lookup_scenario(struct results *store, const char *name, int64_t seed, struct user_error *error)
+{
+    sqlite3_stmt *statement =
+        results_prepare(store,
+                        "SELECT run_id FROM complete_run WHERE scenario = ?1 AND (?2 < 0 OR seed = ?2)"
+                        " ORDER BY kind = 'probe', recency DESC LIMIT 1",
+                        error);
+    if (statement == NULL)
+        return 0;
+    int64_t run = 0;
+    sqlite3_bind_text(statement, 1, name, -1, SQLITE_TRANSIENT);
+    sqlite3_bind_int64(statement, 2, seed);
+    int code = sqlite3_step(statement);
+    if (code == SQLITE_ROW)
+        run = sqlite3_column_int64(statement, 0);
+    else if (code != SQLITE_DONE)
+        results_fail(store, error, "looking for a run");
+    sqlite3_finalize(statement);
+    if (run == 0)
+        explain_name(store, name, seed, error);
+    return run;
+}
+
+int64_t results_run_lookup(struct results *store, const char *name, struct user_error *error)
+{
+    if (strcmp(name, "last") == 0)
+        return lookup_last(store, 0, error);
+    if (strncmp(name, "last~", 5) == 0 && number_of(name + 5) >= 0)
+        return lookup_last(store, number_of(name + 5), error);
+    if (number_of(name) >= 0)
+        return lookup_id(store, number_of(name), error);
+    /* A scenario's name may hold a slash: only what follows the last one can be a seed. */
+    char scenario[256];
+    snprintf(scenario, sizeof scenario, "%s", name);
+    char *slash = strrchr(scenario, '/');
+    int64_t seed = slash == NULL ? -1 : number_of(slash + 1);
+    if (seed >= 0)
+        *slash = '\0';
+    return lookup_scenario(store, scenario, seed, error);
+}

@@ -1,0 +1,79 @@
+/* From a scenario and a choice of counts and shardings to the nodes of a run: who is who, where each stands, how many
+ * KV pages it has, whom it knows. The same deployment is simulated and launched.
+ *
+ * Node 0 is the front; the instances follow in the order of the scenario's pools. Instances are packed onto machines of
+ * their hardware in the same order: several share a machine while their ranks fit on it, one larger than a machine
+ * takes whole ones. Pools on the same hardware follow each other without a gap, so at most one machine of it is shared
+ * by two pools and at most one is partly empty.
+ */
+#ifndef TANDEM_WORLD_DEPLOYMENT_H
+#define TANDEM_WORLD_DEPLOYMENT_H
+
+#include "world/scenario/scenario.h"
+#include "world/load/trace_reader.h"
+#include "model/footprint.h"
+#include "node.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct deployment_choice {
+    uint32_t pool_count; /* equal to the scenario's */
+    struct {
+        uint32_t count;    /* instances; 0 leaves the pool out */
+        uint32_t sharding; /* index in the pool's shardings */
+    } pool[SCENARIO_POOLS_MAX];
+};
+
+/* What `run` uses: the pools' own counts, the first sharding of each. */
+struct deployment_choice deployment_default(const struct scenario *scenario);
+
+/* What may come, which sizes every node. */
+struct deployment_sizes {
+    uint32_t requests_together;   /* that may arrive at one instant: a burst, the clients of a closed loop */
+    uint32_t request_tokens_max;  /* prompt and output */
+    uint32_t request_blocks_max;  /* prefix blocks; 0: none */
+    uint32_t prefix_block_tokens; /* 0: none */
+};
+struct deployment_sizes deployment_sizes(const struct load *load);
+
+/* The same where the load is a trace, of its rows; `trace` is NULL where it is not. */
+struct deployment_sizes deployment_sizes_traced(const struct load *load, const struct trace_file *trace);
+
+#define DEPLOYMENT_NO_HOST UINT32_MAX
+
+/* Requests that may wait at an instance beyond those it works on and those that arrive together, unless its pool says
+ * otherwise. An open load above what the deployment can serve fills any queue; past this it is turned away instead of
+ * growing memory. */
+#define DEPLOYMENT_QUEUE_MAX 2048u
+
+struct deployment_instance {
+    char name[48];  /* "prefill-0"; "front" */
+    uint32_t pool;  /* index in the scenario; UINT32_MAX for the front */
+    uint32_t ranks; /* 0 for the front */
+    uint32_t host;  /* first machine it stands on; DEPLOYMENT_NO_HOST for the front */
+    struct parallelism parallelism;
+    struct footprint footprint;
+};
+
+struct deployment {
+    uint32_t node_count;
+    struct node_config *configs;           /* [node_count]; peers point into `peers` */
+    struct deployment_instance *instances; /* [node_count] */
+    struct peer_config *peers;
+    uint32_t machines;
+    uint32_t gpus;                /* that instances use */
+    uint64_t usd_micros_per_hour; /* of whole machines, as they are rented */
+};
+
+/* NULL with a sentence in `error` when an instance does not fit its machines (with the numbers), a layout is refused,
+ * or a limit is exceeded. Immutable once made; may be shared by threads. */
+struct deployment *deployment_make(const struct scenario *scenario, const struct deployment_choice *choice,
+                                   const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size);
+void deployment_free(struct deployment *deployment);
+
+/* "TP8", "DP8 EP8", "TP4 PP2": as the field writes it. */
+void parallelism_text(const struct parallelism *parallelism, char *text, size_t size);
+
+#endif

@@ -1,0 +1,452 @@
+/* See trace_reader.h. Opening, decompression and lines; growing, sorting and sealing the arrays. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "world/load/trace_reader.h"
+
+#include "base/arith.h"
+#include "base/limits.h"
+#include "world/load/trace_format.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define READ_BYTES (64 * 1024)
+#define BUFFER_BYTES (TRACE_LINE_MAX + READ_BYTES + 1)
+
+bool trace_wrong(struct trace_reading *reading, const char *column, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    user_error_set(reading->error, reading->name, reading->line, column, "%s", text);
+    return false;
+}
+
+static const char *reason(struct archive *archive)
+{
+    const char *text = archive != NULL ? archive_error_string(archive) : "no memory";
+    return text != NULL ? text : "no reason given";
+}
+
+/* Of bytes that do not come, even the first: opening looks into a compressed file. */
+static bool unreadable(struct archive *archive, const char *name, int line, struct user_error *error)
+{
+    user_error_set(error, name, line, NULL, "cannot be read, a compressed file damaged or truncated (%s)",
+                   reason(archive));
+    return false;
+}
+
+/* ---- Lines ----------------------------------------------------------------------------------------------------- */
+
+/* Reads on until a whole line, the longest allowed line or the end of the file is in the buffer. */
+static bool fill(struct trace_reading *reading, size_t *length, bool *whole)
+{
+    size_t searched = 0;
+    for (;;) {
+        char *start = reading->buffer + reading->position;
+        size_t present = reading->filled - reading->position;
+        char *end = memchr(start + searched, '\n', present - searched);
+        *length = end != NULL ? (size_t)(end - start) : present;
+        *whole = end != NULL;
+        if (end != NULL || reading->ended || present > TRACE_LINE_MAX)
+            return true;
+        searched = present;
+        memmove(reading->buffer, start, present);
+        reading->position = 0;
+        reading->filled = present;
+        size_t room = min_u64(READ_BYTES, BUFFER_BYTES - 1 - present);
+        la_ssize_t got = archive_read_data(reading->archive, reading->buffer + present, room);
+        if (got < 0) {
+            return unreadable(reading->archive, reading->name, reading->line + 1, reading->error);
+        }
+        reading->ended = got == 0;
+        reading->filled += (size_t)got;
+    }
+}
+
+static bool check_text(struct trace_reading *reading, const char *line, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)line[i];
+        if ((c < 0x20 && c != '\t') || c == 0x7f)
+            return trace_wrong(reading, NULL,
+                               "byte 0x%02x in column %zu is not text; expected UTF-8, plain or "
+                               "compressed with xz, gzip or zstd",
+                               c, i + 1);
+    }
+    return true;
+}
+
+static bool blank(const char *line, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (line[i] != ' ' && line[i] != '\t')
+            return false;
+    return true;
+}
+
+/* One line, blank or not. */
+static enum line_result line_any(struct trace_reading *reading, char **line, size_t *length)
+{
+    bool whole = false;
+    if (!fill(reading, length, &whole))
+        return LINE_FAILED;
+    if (*length == 0 && !whole)
+        return LINE_END;
+    reading->line++;
+    char *start = reading->buffer + reading->position;
+    reading->position += *length + whole;
+    if (*length > TRACE_LINE_MAX) {
+        trace_wrong(reading, NULL, "the line is longer than %d bytes", TRACE_LINE_MAX);
+        return LINE_FAILED;
+    }
+    if (reading->line == 1 && *length >= 3 && memcmp(start, "\xef\xbb\xbf", 3) == 0) {
+        start += 3;
+        *length -= 3;
+    }
+    if (*length > 0 && start[*length - 1] == '\r')
+        (*length)--;
+    start[*length] = '\0';
+    *line = start;
+    return check_text(reading, start, *length) ? LINE_READ : LINE_FAILED;
+}
+
+enum line_result trace_line(struct trace_reading *reading, char **line, size_t *length)
+{
+    int blank_line = 0;
+    for (;;) {
+        enum line_result result = line_any(reading, line, length);
+        if (result != LINE_READ)
+            return result;
+        if (!blank(*line, *length))
+            break;
+        if (blank_line == 0)
+            blank_line = reading->line;
+    }
+    if (blank_line == 0)
+        return LINE_READ;
+    reading->line = blank_line;
+    trace_wrong(reading, NULL, "the line is empty, expected a request; empty lines may only end a file");
+    return LINE_FAILED;
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------------------------ */
+
+/* `pointer` with room for `count` items, or NULL and described. */
+static void *grow(struct trace_reading *reading, void *pointer, uint64_t count, size_t size)
+{
+    void *grown = count <= SIZE_MAX / size ? realloc(pointer, (size_t)count * size) : NULL;
+    if (grown == NULL)
+        trace_wrong(reading, NULL, "no memory for %" PRIu64 " rows or blocks of the trace", count);
+    return grown;
+}
+
+static bool grow_rows(struct trace_reading *reading)
+{
+    struct trace_file *trace = reading->trace;
+    uint32_t capacity = reading->capacity == 0 ? 1024 : min_u32(reading->capacity * 2, TRACE_ROWS_MAX);
+    int64_t *arrival_ns = grow(reading, trace->arrival_ns, capacity, sizeof *arrival_ns);
+    if (arrival_ns == NULL)
+        return false;
+    trace->arrival_ns = arrival_ns;
+    uint32_t *prompt = grow(reading, trace->prompt_tokens, capacity, sizeof *prompt);
+    if (prompt == NULL)
+        return false;
+    trace->prompt_tokens = prompt;
+    uint32_t *output = grow(reading, trace->output_tokens, capacity, sizeof *output);
+    if (output == NULL)
+        return false;
+    trace->output_tokens = output;
+    if (trace->block_tokens != 0) {
+        uint64_t *first = grow(reading, trace->block_first, (uint64_t)capacity + 1, sizeof *first);
+        if (first == NULL)
+            return false;
+        trace->block_first = first;
+        trace->block_first[0] = 0;
+    }
+    reading->capacity = capacity;
+    return true;
+}
+
+bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t prompt_tokens, uint32_t output_tokens)
+{
+    struct trace_file *trace = reading->trace;
+    if (trace->count == TRACE_ROWS_MAX)
+        return trace_wrong(reading, NULL, "more than %" PRIu32 " requests", TRACE_ROWS_MAX);
+    if (trace->count == reading->capacity && !grow_rows(reading))
+        return false;
+    CHECK(arrival_ns >= 0 && arrival_ns < TRACE_TIME_MAX);
+    uint32_t row = trace->count++;
+    trace->arrival_ns[row] = arrival_ns;
+    trace->prompt_tokens[row] = prompt_tokens;
+    trace->output_tokens[row] = output_tokens;
+    if (trace->block_tokens != 0)
+        trace->block_first[row + 1] = reading->block_count;
+    trace->prompt_tokens_sum += prompt_tokens;
+    trace->output_tokens_sum += output_tokens;
+    trace->out_of_order += arrival_ns < reading->arrival_latest_ns;
+    reading->arrival_latest_ns = max_i64(reading->arrival_latest_ns, arrival_ns);
+    return true;
+}
+
+uint64_t trace_block_hash(uint64_t before, uint64_t id)
+{
+    /* The finalizer of splitmix64 over both, with odd constants between. */
+    uint64_t z = before * UINT64_C(0xd6e8feb86659fd93) + id + UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    z ^= z >> 31;
+    return z != 0 ? z : 1;
+}
+
+bool trace_row_block(struct trace_reading *reading, uint64_t id)
+{
+    struct trace_file *trace = reading->trace;
+    if (reading->block_count == reading->block_capacity) {
+        if (reading->block_count == TRACE_BLOCKS_MAX)
+            return trace_wrong(reading, NULL, "more than %" PRIu64 " prefix blocks in all", TRACE_BLOCKS_MAX);
+        uint64_t capacity = reading->block_capacity == 0 ? 4096 : reading->block_capacity * 2;
+        uint64_t *blocks = grow(reading, trace->blocks, capacity, sizeof *blocks);
+        if (blocks == NULL)
+            return false;
+        trace->blocks = blocks;
+        reading->block_capacity = capacity;
+    }
+    bool first = reading->block_count == trace->block_first[trace->count - 1];
+    uint64_t before = first ? 0 : trace->blocks[reading->block_count - 1];
+    trace->blocks[reading->block_count++] = trace_block_hash(before, id);
+    trace->block_first[trace->count] = reading->block_count;
+    return true;
+}
+
+bool trace_tokens(struct trace_reading *reading, const char *column, uint64_t tokens, uint32_t *result)
+{
+    if (tokens < 1 || tokens > REQUEST_TOKENS_MAX)
+        return trace_wrong(reading, column, "%" PRIu64 ", expected a whole number of tokens from 1 to %d%s", tokens,
+                           REQUEST_TOKENS_MAX, tokens == 0 ? "; a request that failed has no place in a load" : "");
+    *result = (uint32_t)tokens;
+    return true;
+}
+
+bool trace_tokens_together(struct trace_reading *reading, const char *column, uint32_t prompt, uint32_t output)
+{
+    if ((uint64_t)prompt + output > REQUEST_TOKENS_MAX)
+        return trace_wrong(reading, column,
+                           "a prompt of %" PRIu32 " and an output of %" PRIu32 " tokens, expected at "
+                           "most %d together",
+                           prompt, output, REQUEST_TOKENS_MAX);
+    return true;
+}
+
+/* ---- Order ----------------------------------------------------------------------------------------------------- */
+
+struct sort_key {
+    int64_t arrival_ns;
+    uint32_t row;
+};
+
+static int compare_keys(const void *left, const void *right)
+{
+    const struct sort_key *a = left;
+    const struct sort_key *b = right;
+    if (a->arrival_ns != b->arrival_ns)
+        return a->arrival_ns < b->arrival_ns ? -1 : 1;
+    return a->row < b->row ? -1 : a->row > b->row;
+}
+
+/* Copies the rows in the order of `keys` into the arrays of `sorted`. */
+static void copy_sorted(const struct trace_file *trace, const struct sort_key *keys, struct trace_file *sorted)
+{
+    uint64_t block = 0;
+    for (uint32_t i = 0; i < trace->count; i++) {
+        uint32_t row = keys[i].row;
+        sorted->arrival_ns[i] = trace->arrival_ns[row];
+        sorted->prompt_tokens[i] = trace->prompt_tokens[row];
+        sorted->output_tokens[i] = trace->output_tokens[row];
+        if (trace->block_tokens == 0)
+            continue;
+        uint64_t count = trace->block_first[row + 1] - trace->block_first[row];
+        memcpy(sorted->blocks + block, trace->blocks + trace->block_first[row], (size_t)count * sizeof *trace->blocks);
+        sorted->block_first[i] = block;
+        block += count;
+    }
+    if (trace->block_tokens != 0)
+        sorted->block_first[trace->count] = block;
+}
+
+static void free_arrays(struct trace_file *trace)
+{
+    free(trace->arrival_ns);
+    free(trace->prompt_tokens);
+    free(trace->output_tokens);
+    free(trace->block_first);
+    free(trace->blocks);
+}
+
+static bool sort_rows(struct trace_reading *reading)
+{
+    struct trace_file *trace = reading->trace;
+    if (trace->out_of_order == 0)
+        return true;
+    struct trace_file sorted = *trace;
+    struct sort_key *keys = malloc(trace->count * sizeof *keys);
+    sorted.arrival_ns = malloc(trace->count * sizeof *sorted.arrival_ns);
+    sorted.prompt_tokens = malloc(trace->count * sizeof *sorted.prompt_tokens);
+    sorted.output_tokens = malloc(trace->count * sizeof *sorted.output_tokens);
+    bool blocks = trace->block_tokens != 0;
+    sorted.block_first = blocks ? malloc(((size_t)trace->count + 1) * sizeof *sorted.block_first) : NULL;
+    sorted.blocks = blocks ? malloc((size_t)reading->block_count * sizeof *sorted.blocks) : NULL;
+    bool enough = keys != NULL && sorted.arrival_ns != NULL && sorted.prompt_tokens != NULL &&
+                  sorted.output_tokens != NULL && (!blocks || (sorted.block_first != NULL && sorted.blocks != NULL));
+    if (enough) {
+        for (uint32_t row = 0; row < trace->count; row++)
+            keys[row] = (struct sort_key){.arrival_ns = trace->arrival_ns[row], .row = row};
+        qsort(keys, trace->count, sizeof *keys, compare_keys);
+        copy_sorted(trace, keys, &sorted);
+        struct trace_file unsorted = *trace;
+        *trace = sorted;
+        sorted = unsorted;
+    } else {
+        trace_wrong(reading, NULL, "no memory to sort %" PRIu32 " requests by arrival", trace->count);
+    }
+    free_arrays(&sorted);
+    free(keys);
+    return enough;
+}
+
+/* Makes arrivals relative to the first and takes the fingerprint. */
+static void seal(struct trace_file *trace)
+{
+    int64_t first_ns = trace->arrival_ns[0];
+    uint64_t hash = trace_block_hash(trace->count, trace->block_tokens);
+    for (uint32_t i = 0; i < trace->count; i++) {
+        trace->arrival_ns[i] -= first_ns;
+        hash = trace_block_hash(hash, (uint64_t)trace->arrival_ns[i]);
+        hash = trace_block_hash(hash, (uint64_t)trace->prompt_tokens[i] << 32 | trace->output_tokens[i]);
+        if (trace->block_tokens != 0 && trace->block_first[i + 1] > trace->block_first[i])
+            hash = trace_block_hash(hash, trace->blocks[trace->block_first[i + 1] - 1]); /* chained: stands for all */
+    }
+    trace->fingerprint = hash;
+}
+
+/* ---- Files ----------------------------------------------------------------------------------------------------- */
+
+static bool read_rows(struct trace_reading *reading)
+{
+    switch (reading->trace->format) {
+    case TRACE_FORMAT_AZURE_CSV:
+        return trace_azure_read(reading);
+    case TRACE_FORMAT_MOONCAKE_JSONL:
+        return trace_mooncake_read(reading);
+    case TRACE_FORMAT_SERVEGEN:
+        return trace_servegen_read(reading);
+    case TRACE_FORMAT_CSV:
+        break;
+    }
+    CHECK(reading->trace->format == TRACE_FORMAT_CSV);
+    return trace_csv_read(reading);
+}
+
+static bool read_all(struct trace_reading *reading)
+{
+    struct archive_entry *entry = NULL;
+    int status = archive_read_next_header(reading->archive, &entry);
+    if (status == ARCHIVE_EOF)
+        reading->ended = true; /* an empty file */
+    else if (status < ARCHIVE_WARN)
+        return unreadable(reading->archive, reading->name, 0, reading->error);
+    if (!read_rows(reading))
+        return false;
+    if (reading->trace->count == 0)
+        return trace_wrong(reading, NULL, "the file has no requests");
+    if (!sort_rows(reading))
+        return false;
+    seal(reading->trace);
+    return true;
+}
+
+static struct archive *archive_new(void)
+{
+    struct archive *archive = archive_read_new();
+    if (archive == NULL)
+        return NULL;
+    archive_read_support_filter_xz(archive);
+    archive_read_support_filter_gzip(archive);
+    archive_read_support_filter_zstd(archive);
+    archive_read_support_format_raw(archive);
+    archive_read_support_format_empty(archive);
+    return archive;
+}
+
+/* Reads everything from an archive that has been opened, and frees it. */
+static struct trace_file *read_archive(struct archive *archive, const char *name, enum trace_format format,
+                                       struct user_error *error)
+{
+    struct trace_reading reading = {.archive = archive, .error = error, .name = name};
+    reading.trace = calloc(1, sizeof *reading.trace);
+    reading.buffer = malloc(BUFFER_BYTES);
+    bool read = false;
+    if (reading.trace == NULL || reading.buffer == NULL) {
+        user_error_set(error, name, 0, NULL, "no memory to read the trace");
+    } else {
+        snprintf(reading.trace->path, sizeof reading.trace->path, "%s", name);
+        reading.trace->format = format;
+        read = read_all(&reading);
+    }
+    free(reading.buffer);
+    archive_read_free(archive);
+    if (read)
+        return reading.trace;
+    trace_file_free(reading.trace);
+    return NULL;
+}
+
+struct trace_file *trace_file_read(const char *path, enum trace_format format, struct user_error *error)
+{
+    struct stat status;
+    if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
+        user_error_set(error, path, 0, NULL, "cannot be read: %s", strerror(errno));
+        return NULL;
+    }
+    if (S_ISDIR(status.st_mode)) {
+        user_error_set(error, path, 0, NULL, "is a directory, expected a trace file");
+        return NULL;
+    }
+    struct archive *archive = archive_new();
+    if (archive == NULL || archive_read_open_filename(archive, path, READ_BYTES) != ARCHIVE_OK) {
+        unreadable(archive, path, 0, error);
+        archive_read_free(archive);
+        return NULL;
+    }
+    return read_archive(archive, path, format, error);
+}
+
+struct trace_file *trace_file_read_memory(const void *bytes, size_t size, const char *name, enum trace_format format,
+                                          struct user_error *error)
+{
+    struct archive *archive = archive_new();
+    if (archive == NULL || archive_read_open_memory(archive, bytes, size) != ARCHIVE_OK) {
+        unreadable(archive, name, 0, error);
+        archive_read_free(archive);
+        return NULL;
+    }
+    return read_archive(archive, name, format, error);
+}
+
+void trace_file_free(struct trace_file *trace)
+{
+    if (trace == NULL)
+        return;
+    free_arrays(trace);
+    free(trace);
+}

@@ -1,0 +1,214 @@
+/* Sections of a scenario: the load, with its lengths or its trace. */
+#define _XOPEN_SOURCE 700
+
+#include "world/scenario/scenario_internal.h"
+
+#include "base/limits.h"
+#include "host/sha256.h"
+
+#include <errno.h>
+#include <lauxlib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LENGTH(list) (sizeof(list) / sizeof((list)[0]))
+
+static void read_uniform(const struct cursor *range, struct length_distribution *lengths)
+{
+    cursor_push(range, "1");
+    lengths->low = (uint32_t)read_count(range, "1", 1, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX");
+    cursor_push(range, "2");
+    lengths->high = (uint32_t)read_count(range, "2", lengths->low, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX");
+    lua_pop(range->reader->L, 2);
+    lengths->kind = LENGTH_UNIFORM;
+}
+
+/* The permille keys of the table, ascending. */
+static uint32_t quantile_keys(const struct cursor *table, uint32_t *keys)
+{
+    lua_State *L = table->reader->L;
+    uint32_t count = 0;
+    lua_pushnil(L);
+    while (lua_next(L, table->index) != 0) {
+        lua_pop(L, 1);
+        lua_Integer key = lua_isinteger(L, -1) ? lua_tointeger(L, -1) : -1;
+        if (key < 0 || key > 1000)
+            cursor_fail(table, NULL, "keys are permille, whole numbers from 0 to 1000, as in [500] = 1020");
+        if (count == SCENARIO_QUANTILES_MAX)
+            cursor_fail(table, NULL, "at most %d entries (SCENARIO_QUANTILES_MAX)", SCENARIO_QUANTILES_MAX);
+        uint32_t at = count++;
+        for (; at > 0 && keys[at - 1] > key; at--)
+            keys[at] = keys[at - 1];
+        keys[at] = (uint32_t)key;
+    }
+    return count;
+}
+
+static void read_quantiles(const struct cursor *table, struct length_distribution *lengths)
+{
+    lua_State *L = table->reader->L;
+    uint32_t count = quantile_keys(table, lengths->quantile_permille);
+    if (count < 2 || lengths->quantile_permille[0] != 0 || lengths->quantile_permille[count - 1] != 1000)
+        cursor_fail(table, NULL, "needs [0] and [1000], the shortest and the longest");
+    for (uint32_t k = 0; k < count; k++) {
+        char key[16];
+        snprintf(key, sizeof key, "%u", lengths->quantile_permille[k]);
+        cursor_push(table, key);
+        int64_t least = k == 0 ? 1 : lengths->quantile_tokens[k - 1];
+        lengths->quantile_tokens[k] = (uint32_t)read_count(table, key, least, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX");
+        lua_pop(L, 1);
+    }
+    lengths->kind = LENGTH_QUANTILES;
+    lengths->quantile_count = count;
+    lengths->low = lengths->quantile_tokens[0];
+    lengths->high = lengths->quantile_tokens[count - 1];
+}
+
+static void read_lengths(const struct cursor *load, const char *key, struct length_distribution *lengths)
+{
+    lua_State *L = load->reader->L;
+    int type = cursor_push(load, key);
+    const struct word_mark *mark = scenario_word(L, -1);
+    if (type == LUA_TNUMBER) {
+        lengths->kind = LENGTH_CONSTANT;
+        lengths->low = (uint32_t)read_count(load, key, 1, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX");
+        lengths->high = lengths->low;
+    } else if (mark != NULL && (strcmp(mark->word, "uniform") == 0 || strcmp(mark->word, "quantiles") == 0)) {
+        struct cursor table = cursor_below(load, key);
+        if (mark->word[0] == 'u')
+            read_uniform(&table, lengths);
+        else
+            read_quantiles(&table, lengths);
+    } else {
+        cursor_fail(load, key, "%sa number of tokens, uniform(low, high) or quantiles { ... } is wanted",
+                    type == LUA_TNIL ? "missing; " : "");
+    }
+    cursor_origin(load, key, true);
+    lua_pop(L, 1);
+}
+
+/* SHA-256 of a file's bytes, however it is compressed: the identity need not read it as a trace. */
+static void hash_file(const struct cursor *load, const char *path, char *hex)
+{
+    static const size_t size = 1 << 16;
+    struct sha256 hash;
+    sha256_start(&hash);
+    FILE *file = fopen(path, "rb");
+    void *buffer = lua_newuserdatauv(load->reader->L, size, 0);
+    size_t length = 0;
+    while (file != NULL && (length = fread(buffer, 1, size, file)) > 0)
+        sha256_add(&hash, buffer, length);
+    int reason = errno;
+    bool failed = file == NULL || ferror(file) != 0;
+    if (file != NULL)
+        fclose(file);
+    lua_pop(load->reader->L, 1);
+    if (failed)
+        cursor_fail(load, "file", "%s cannot be read: %s", path, strerror(reason));
+    sha256_hex(&hash, hex);
+}
+
+/* A trace may lie anywhere. A relative path starts at the scenario, then at the shipped scenarios. */
+static void find_trace(const struct cursor *cursor, const char *file, struct load *load)
+{
+    const struct sandbox *sandbox = sandbox_of(cursor->reader->L);
+    char path[SANDBOX_PATH_SIZE * 2];
+    if (sandbox_find_anywhere(sandbox, file, path, sizeof path)) {
+        char *absolute = realpath(path, NULL);
+        size_t length = absolute == NULL ? sizeof load->trace_path : strlen(absolute);
+        if (length < sizeof load->trace_path)
+            memcpy(load->trace_path, absolute, length + 1);
+        free(absolute);
+        if (length >= sizeof load->trace_path)
+            cursor_fail(cursor, "file", "the path is too long");
+        return;
+    }
+    const char *folder = sandbox->folder[0] == '\0' ? "." : sandbox->folder;
+    if (file[0] == '/' || sandbox->root[0] == '\0')
+        cursor_fail(cursor, "file", "there is no %s%s%s", file, file[0] == '/' ? "" : " in ",
+                    file[0] == '/' ? "" : folder);
+    cursor_fail(cursor, "file", "there is no %s in %s or %s", file, folder, sandbox->root);
+}
+
+/* window = { from, to } */
+static void read_window(const struct cursor *trace, struct load *load)
+{
+    lua_State *L = trace->reader->L;
+    int64_t ends[2];
+    bool present = cursor_push(trace, "window") != LUA_TNIL;
+    lua_pop(L, 1);
+    cursor_origin(trace, "window", present);
+    if (!present)
+        return;
+    cursor_push_table(trace, "window", NULL);
+    struct cursor window = cursor_below(trace, "window");
+    for (int k = 0; k < 2; k++) {
+        const char *key = k == 0 ? "1" : "2";
+        cursor_push(&window, key);
+        const struct quantity *end = lua_units_get(L, -1);
+        if (end == NULL || end->kind != QUANTITY_TIME || end->value == QUANTITY_NEVER)
+            cursor_fail(trace, "window", "two times are wanted, as in {minutes(0), minutes(30)}");
+        ends[k] = end->value / PS_PER_NS;
+        lua_pop(L, 1);
+    }
+    if (lua_rawlen(L, window.index) != 2 || ends[0] >= ends[1])
+        cursor_fail(trace, "window", "two times are wanted, the first before the second");
+    load->trace_window_start_ns = ends[0];
+    load->trace_window_ns = ends[1] - ends[0];
+    lua_pop(L, 1);
+}
+
+static void read_trace(const struct cursor *cursor, struct load *load)
+{
+    lua_State *L = cursor->reader->L;
+    int type = cursor_push(cursor, "file");
+    if (type != LUA_TSTRING)
+        cursor_fail(cursor, "file", "%sthe path of a trace is wanted", type == LUA_TNIL ? "missing; " : "");
+    find_trace(cursor, lua_tostring(L, -1), load);
+    lua_pop(L, 1);
+    hash_file(cursor, load->trace_path, load->trace_sha256);
+    cursor_origin(cursor, "file", true);
+    read_window(cursor, load);
+}
+
+void scenario_read_load(const struct cursor *root, struct load *load)
+{
+    static const char *const generated[] = {"prompt", "output"};
+    static const char *const conversed[] = {"turns", "prompt", "output"};
+    static const char *const recorded[] = {"file", "window"};
+    static const char *const listed[] = {"requests"};
+    lua_State *L = root->reader->L;
+    cursor_push(root, "load");
+    const struct word_mark *mark = scenario_word(L, -1);
+    for (uint32_t k = 0; mark != NULL && k < load_name_count; k++) {
+        if (strcmp(mark->word, load_names[k].name) == 0)
+            load->arrivals = (enum arrival_kind)load_names[k].value;
+    }
+    if (load->arrivals == 0)
+        cursor_fail(root, "load", "%spoisson, evenly, burst, closed, sessions, trace or listed { ... } is wanted",
+                    lua_isnil(L, -1) ? "missing; " : "");
+    cursor_origin(root, "load", true);
+    struct cursor cursor = cursor_below(root, "load");
+    const struct schema *schema = schema_of_load(load->arrivals);
+    load->trace_repeat = 1;
+    if (load->arrivals == ARRIVAL_TRACE) {
+        read_no_others(&cursor, schema, recorded, LENGTH(recorded));
+        read_fields(&cursor, schema, load);
+        read_trace(&cursor, load);
+    } else if (load->arrivals == ARRIVAL_LISTED) {
+        read_no_others(&cursor, schema, listed, LENGTH(listed));
+        read_fields(&cursor, schema, load);
+        scenario_read_requests(&cursor, load);
+    } else {
+        bool sessions = load->arrivals == ARRIVAL_SESSIONS;
+        read_no_others(&cursor, schema, sessions ? conversed : generated,
+                       sessions ? LENGTH(conversed) : LENGTH(generated));
+        read_fields(&cursor, schema, load);
+        if (sessions)
+            read_lengths(&cursor, "turns", &load->session_turns);
+        read_lengths(&cursor, "prompt", &load->prompt);
+        read_lengths(&cursor, "output", &load->output);
+    }
+    lua_pop(L, 1);
+}

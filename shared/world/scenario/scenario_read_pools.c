@@ -1,0 +1,236 @@
+/* Sections of a scenario: the model, and the pools with their machines and shardings. */
+#include "world/scenario/scenario_internal.h"
+
+#include "base/limits.h"
+#include "world/scenario/lua_library.h"
+#include "world/scenario/lua_sandbox.h"
+
+#include <lauxlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LENGTH(list) (sizeof(list) / sizeof((list)[0]))
+
+/* The model under `key`. */
+static void read_model(const struct cursor *parent, const char *key, struct architecture *model)
+{
+    cursor_push_table(parent, key, "model");
+    struct cursor cursor = cursor_below(parent, key);
+    read_no_others(&cursor, &schema_model, NULL, 0);
+    read_fields(&cursor, &schema_model, model);
+    lua_pop(parent->reader->L, 1);
+    if (model->expert_weight_format == 0)
+        model->expert_weight_format = model->weight_format;
+    if (model->window == 0 && model->full_layers != 0)
+        cursor_fail(&cursor, "full_layers", "has a meaning only beside window");
+    if (model->window == 0)
+        model->full_layers = model->layers;
+}
+
+void scenario_read_model(const struct cursor *root, struct architecture *model)
+{
+    read_model(root, "model", model);
+}
+
+/* A GPU whose kernels are measured: a shipped one, or one with packs beside the scenario. */
+static void check_gpu(const struct cursor *machine, const char *gpu)
+{
+    static const char *const shipped[] = {"A100", "B200", "GB200", "H100", "H200"};
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    char folder[64];
+    char path[SANDBOX_PATH_SIZE];
+    for (size_t k = 0; k < LENGTH(shipped); k++)
+        if (strcmp(gpu, shipped[k]) == 0)
+            return;
+    snprintf(folder, sizeof folder, "hardware/kernels/%s", gpu);
+    if (gpu[0] != '\0' && strspn(gpu, allowed) == strlen(gpu) &&
+        sandbox_find_file(sandbox_of(machine->reader->L), folder, path, sizeof path))
+        return;
+    const char *nearest = nearest_name(gpu, shipped, LENGTH(shipped));
+    cursor_fail(
+        machine, "gpu",
+        "no kernels of a GPU '%s' are measured; 'A100', 'B200', 'GB200', 'H100' or 'H200' is wanted, or packs in "
+        "hardware/kernels/%s beside the scenario%s%s",
+        gpu, gpu, nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest);
+}
+
+static void read_machine(const struct cursor *pool, struct hardware *machine)
+{
+    static const char *const others[] = {"nic", "steps"};
+    lua_State *L = pool->reader->L;
+    cursor_push_table(pool, "machine", "machine");
+    struct cursor cursor = cursor_below(pool, "machine");
+    read_no_others(&cursor, &schema_machine, others, LENGTH(others));
+    read_fields(&cursor, &schema_machine, machine);
+    if (machine->gpu[0] != '\0') {
+        /* Packs beside the scenario, for a GPU of one's own or newer measurements; the library has its own. */
+        const struct sandbox *sandbox = sandbox_of(L);
+        check_gpu(&cursor, machine->gpu);
+        snprintf(machine->kernel_folder, sizeof machine->kernel_folder, "%.900s%shardware/kernels/%s", sandbox->folder,
+                 sandbox->folder[0] == '\0' ? "" : "/", machine->gpu);
+    }
+    cursor_push_table(&cursor, "nic", "nic");
+    struct cursor nic = cursor_below(&cursor, "nic");
+    read_no_others(&nic, &schema_nic, NULL, 0);
+    read_fields(&nic, &schema_nic, &machine->nic);
+    lua_pop(L, 1);
+    scenario_read_steps(&cursor, machine);
+    lua_pop(L, 1);
+}
+
+/* engine = "vllm" is short for require "engines.vllm". */
+static void push_named_engine(const struct cursor *pool)
+{
+    static const char *const names[] = {"neutral", "vllm", "sglang", "trtllm"};
+    lua_State *L = pool->reader->L;
+    const char *name = lua_tostring(L, -1);
+    bool known = false;
+    for (size_t k = 0; k < LENGTH(names); k++)
+        known = known || strcmp(name, names[k]) == 0;
+    const char *nearest = known ? NULL : nearest_name(name, names, LENGTH(names));
+    if (!known)
+        cursor_fail(pool, "engine",
+                    "'%.60s' is no engine that is shipped; 'neutral', 'vllm', 'sglang', 'trtllm' or engine "
+                    "{ ... } is wanted%s%s",
+                    name, nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest);
+    lua_library_environment(L);
+    lua_getfield(L, -1, "require");
+    lua_pushfstring(L, "engines.%s", name);
+    lua_call(L, 1, 1);
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+}
+
+static void read_engine(const struct cursor *pool, struct engine *engine)
+{
+    lua_State *L = pool->reader->L;
+    if (cursor_push(pool, "engine") == LUA_TSTRING)
+        push_named_engine(pool);
+    const struct word_mark *mark = scenario_word(L, -1);
+    if (!lua_isnil(L, -1) && (mark == NULL || strcmp(mark->word, "engine") != 0))
+        cursor_fail(pool, "engine", "the name of an engine or engine { ... } is wanted");
+    struct cursor cursor = cursor_below(pool, "engine");
+    if (!lua_isnil(L, -1))
+        read_no_others(&cursor, &schema_engine, NULL, 0);
+    read_fields(&cursor, &schema_engine, engine);
+    lua_pop(L, 1);
+}
+
+/* draft = { tokens = 3, acceptance = percent(80), head = "mtp" or model { ... } }; absent: nothing is drafted. */
+static void read_draft(const struct cursor *pool, struct pool *result)
+{
+    static const char *const others[] = {"head"};
+    lua_State *L = pool->reader->L;
+    result->draft.head = DRAFT_MTP;
+    bool present = cursor_push(pool, "draft") != LUA_TNIL;
+    lua_pop(L, 1);
+    if (!present)
+        return;
+    cursor_push_table(pool, "draft", NULL);
+    struct cursor cursor = cursor_below(pool, "draft");
+    read_no_others(&cursor, &schema_draft, others, LENGTH(others));
+    read_fields(&cursor, &schema_draft, result);
+    int type = cursor_push(&cursor, "head");
+    const struct word_mark *mark = scenario_word(L, -1);
+    bool mtp = type == LUA_TNIL || (type == LUA_TSTRING && strcmp(lua_tostring(L, -1), "mtp") == 0);
+    if (!mtp && (mark == NULL || strcmp(mark->word, "model") != 0))
+        cursor_fail(&cursor, "head", "\"mtp\", the model's own draft layers, or model { ... } is wanted");
+    lua_pop(L, 1);
+    cursor_origin(&cursor, "head", type != LUA_TNIL);
+    if (!mtp) {
+        result->draft.head = DRAFT_MODEL;
+        read_model(&cursor, "head", &result->draft.model);
+    }
+    lua_pop(L, 1);
+}
+
+static void read_shardings(const struct cursor *pool, struct pool *result)
+{
+    lua_State *L = pool->reader->L;
+    cursor_push_table(pool, "shardings", NULL);
+    struct cursor list = cursor_below(pool, "shardings");
+    result->sharding_count = read_list_length(&list, SCENARIO_SHARDINGS_MAX, "SCENARIO_SHARDINGS_MAX");
+    for (uint32_t k = 0; k < result->sharding_count; k++) {
+        char key[16];
+        snprintf(key, sizeof key, "%u", k + 1);
+        cursor_push_table(&list, key, NULL);
+        struct cursor sharding = cursor_below(&list, key);
+        read_no_others(&sharding, &schema_sharding, NULL, 0);
+        read_fields(&sharding, &schema_sharding, &result->shardings[k]);
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+}
+
+/* plan = { least, most }: the counts that the planner tries; absent: only `count`. */
+static void read_plan_range(const struct cursor *pool, struct pool *result)
+{
+    lua_State *L = pool->reader->L;
+    result->count_min = result->count;
+    result->count_max = result->count;
+    bool present = cursor_push(pool, "plan") != LUA_TNIL;
+    lua_pop(L, 1);
+    cursor_origin(pool, "plan", present);
+    if (!present)
+        return;
+    cursor_push_table(pool, "plan", NULL);
+    struct cursor range = cursor_below(pool, "plan");
+    if (read_list_length(&range, 2, "least and most") != 2)
+        cursor_fail(&range, NULL, "two counts are wanted, as in {1, 4}");
+    cursor_push(&range, "1");
+    result->count_min = (uint32_t)read_count(&range, "1", 1, NODES_MAX - 1, "NODES_MAX");
+    cursor_push(&range, "2");
+    result->count_max = (uint32_t)read_count(&range, "2", result->count_min, NODES_MAX - 1, "NODES_MAX");
+    lua_pop(L, 3);
+}
+
+static void read_pool(const struct cursor *pools, const char *name, struct pool *pool)
+{
+    static const char *const others[] = {"draft", "engine", "machine", "plan", "replace", "shardings"};
+    lua_State *L = pools->reader->L;
+    cursor_push_table(pools, name, "pool");
+    struct cursor cursor = cursor_below(pools, name);
+    snprintf(pool->name, sizeof pool->name, "%s", name);
+    read_no_others(&cursor, &schema_pool, others, LENGTH(others));
+    read_fields(&cursor, &schema_pool, pool);
+    read_plan_range(&cursor, pool);
+    read_shardings(&cursor, pool);
+    read_draft(&cursor, pool);
+    read_fields(&cursor, &schema_replace, pool);
+    read_machine(&cursor, &pool->hardware);
+    read_engine(&cursor, &pool->engine);
+    lua_pop(L, 1);
+}
+
+static void check_pool_name(const struct cursor *pools, const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+    if (strlen(name) >= sizeof((struct pool *)0)->name || strspn(name, allowed) != strlen(name) ||
+        (name[0] >= '0' && name[0] <= '9'))
+        cursor_fail(pools, NULL, "the name of a pool is at most %zu letters, digits, '_' and '-', a letter first",
+                    sizeof((struct pool *)0)->name - 1);
+}
+
+/* Pools are numbered by role, then by name: a Lua table has no order of its own. */
+void scenario_read_pools(const struct cursor *root, struct scenario *scenario)
+{
+    lua_State *L = root->reader->L;
+    const char *names[SCENARIO_POOLS_MAX];
+    struct pool pool;
+    cursor_push_table(root, "pools", NULL);
+    struct cursor pools = cursor_below(root, "pools");
+    size_t count = read_sorted_keys(&pools, names, SCENARIO_POOLS_MAX, "SCENARIO_POOLS_MAX");
+    if (count == 0)
+        cursor_fail(&pools, NULL, "at least one pool is wanted, as in prefill = pool { ... }");
+    for (size_t k = 0; k < count; k++) {
+        check_pool_name(&pools, names[k]);
+        memset(&pool, 0, sizeof pool);
+        read_pool(&pools, names[k], &pool);
+        size_t at = k;
+        for (; at > 0 && scenario->pools[at - 1].role > pool.role; at--)
+            scenario->pools[at] = scenario->pools[at - 1];
+        scenario->pools[at] = pool;
+    }
+    scenario->pool_count = (uint32_t)count;
+    lua_pop(L, 1);
+}

@@ -1,0 +1,231 @@
+/* See divergence.h. */
+#include "sim/check/first_divergence.h"
+
+#include "base/arith.h"
+#include "base/trace.h"
+#include "host/build_info.h"
+#include "host/interrupt.h"
+#include "world/scenario/scenario_lua.h"
+#include "sim/check/decision.h"
+#include "sim/run.h"
+#include "sim/stored_run.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE 4096u /* records between two hashes that are kept */
+
+/* ---- A run again ------------------------------------------------------------------------------------------------- */
+
+struct rerun {
+    int64_t run;
+    struct run_report report;
+    struct results_origin origin;
+    struct scenario *scenario;
+    struct trace_file *recorded;
+    struct results_requests requests; /* of the run that it repeats, if it does */
+    struct workload_arrivals arrivals;
+};
+
+/* The records of one run as they come. */
+struct listening {
+    uint64_t count;
+    uint64_t hash;
+    uint64_t *hashes; /* after every piece; of the first run written, of the second one compared with */
+    uint64_t hash_count;
+    uint64_t hash_capacity;
+    bool comparing;
+    bool parted;
+    uint64_t until;              /* records from here on do not matter */
+    struct stamped_record *kept; /* [PIECE], record `keep_from` first; NULL: none is kept */
+    uint64_t keep_from;
+    uint32_t kept_count;
+    struct cluster *cluster; /* sees the records before those; NULL: none */
+};
+
+static void end_piece(struct listening *l)
+{
+    uint64_t piece = l->count / PIECE - 1;
+    if (l->comparing) {
+        l->parted = l->parted || piece >= l->hash_count || l->hashes[piece] != l->hash;
+        if (l->parted && l->until > l->count)
+            l->until = l->count;
+        return;
+    }
+    if (l->hash_count == l->hash_capacity) {
+        l->hash_capacity = max_u64(256, 2 * l->hash_capacity);
+        l->hashes = realloc(l->hashes, l->hash_capacity * sizeof *l->hashes);
+        CHECK(l->hashes != NULL);
+    }
+    l->hashes[l->hash_count++] = l->hash;
+}
+
+static void on_trace(void *self, int64_t now_ns, const struct trace_record *record)
+{
+    struct listening *l = self;
+    if (l->count >= l->until)
+        return;
+    if (l->kept != NULL && l->count >= l->keep_from && l->kept_count < 2 * PIECE)
+        l->kept[l->kept_count++] = (struct stamped_record){now_ns, *record};
+    if (l->cluster != NULL && l->count < l->keep_from)
+        cluster_trace(l->cluster, record);
+    l->hash = trace_hash_fold(l->hash, now_ns, record);
+    l->count++;
+    if (l->kept == NULL && l->count % PIECE == 0)
+        end_piece(l);
+}
+
+static bool on_row(void *self, const struct request_row *row, bool met_all_targets)
+{
+    (void)row;
+    (void)met_all_targets;
+    const struct listening *l = self;
+    return l->count < l->until && !interrupt_requested();
+}
+
+/* Simulates the run again. A run that is heard to its end has to come out as it is stored. */
+static bool listen_to(const struct rerun *rerun, struct listening *l, struct user_error *error)
+{
+    struct run_options options = {.recorded = rerun->recorded,
+                                  .arrivals = rerun->origin.replay_of != 0 ? &rerun->arrivals : NULL,
+                                  .self = l,
+                                  .trace = on_trace,
+                                  .row = on_row};
+    struct deployment_choice choice = deployment_default(rerun->scenario);
+    struct run_result result;
+    sim_run(rerun->scenario, &choice, rerun->report.seed, &options, &result);
+    if (interrupt_requested())
+        user_error_set(error, NULL, 0, NULL, "interrupted");
+    else if (result.status != RUN_COMPLETE && result.status != RUN_STOPPED)
+        user_error_set(error, NULL, 0, NULL, "run %" PRId64 ", simulated again: %s", rerun->run, result.text);
+    else if (result.status == RUN_COMPLETE && result.summary.trace_hash != rerun->report.trace_hash)
+        user_error_set(error, NULL, 0, NULL,
+                       "run %" PRId64 ", simulated again, has trace hash %016" PRIx64 " and not %016" PRIx64
+                       " as stored: the simulation is not deterministic",
+                       rerun->run, result.summary.trace_hash, rerun->report.trace_hash);
+    run_result_free(&result);
+    return !error->set;
+}
+
+/* False where the run cannot be had again; `why` says so. */
+static bool rerun_load(struct rerun *rerun, struct results *store, char *why, size_t size)
+{
+    struct scenario_override overrides[RESULTS_ORIGIN_PARAMS_MAX];
+    struct user_error error = {.set = false};
+    if (strcmp(rerun->report.backend, "sim") != 0) {
+        snprintf(why, size, "run %" PRId64 " was not simulated", rerun->run);
+    } else if (strcmp(rerun->report.kind, "run") != 0) {
+        snprintf(why, size, "run %" PRId64 " is the planner's: its deployment is not the scenario's own", rerun->run);
+    } else if (strcmp(rerun->report.build, build_identity) != 0) {
+        snprintf(why, size, "run %" PRId64 " is of build %.12s, this is build %.12s", rerun->run, rerun->report.build,
+                 build_identity);
+    } else {
+        for (uint32_t p = 0; p < rerun->origin.param_count; p++)
+            overrides[p] = (struct scenario_override){rerun->origin.params[p].path, rerun->origin.params[p].value};
+        rerun->scenario = scenario_load(rerun->origin.path, overrides, rerun->origin.param_count, &error);
+        if (rerun->scenario != NULL && strcmp(rerun->scenario->identity, rerun->report.identity) != 0)
+            snprintf(why, size, "%s has changed since run %" PRId64, rerun->origin.path, rerun->run);
+        else if (rerun->scenario != NULL)
+            rerun->recorded = scenario_trace(rerun->scenario, &error);
+        if (!error.set && rerun->origin.replay_of != 0 &&
+            results_requests_read(store, rerun->origin.replay_of, &rerun->requests, &error))
+            rerun->arrivals = (struct workload_arrivals){rerun->requests.count, rerun->requests.arrived_ns,
+                                                         rerun->requests.conversations};
+        if (error.set)
+            snprintf(why, size, "run %" PRId64 " cannot be loaded again: %s", rerun->run, error.text);
+    }
+    return why[0] == '\0';
+}
+
+static void rerun_free(struct rerun *rerun)
+{
+    if (rerun->scenario != NULL)
+        scenario_free(rerun->scenario);
+    trace_file_free(rerun->recorded);
+    results_origin_free(&rerun->origin);
+    results_requests_free(&rerun->requests);
+    run_report_free(&rerun->report);
+}
+
+/* ---- Where they part --------------------------------------------------------------------------------------------- */
+
+/* By node, the front first; the caller's. */
+static char (*node_names(const struct rerun *rerun))[48]
+{
+    char(*names)[48] = calloc((size_t)rerun->report.instance_count + 1, sizeof *names);
+    CHECK(names != NULL);
+    snprintf(names[0], sizeof names[0], "front");
+    for (uint32_t i = 0; i < rerun->report.instance_count; i++)
+        memcpy(names[i + 1], rerun->report.instances[i].name, sizeof names[0]);
+    return names;
+}
+
+static void describe(const struct rerun reruns[2], const struct listening heard[2], struct divergence *divergence)
+{
+    struct trace_side sides[2];
+    char(*names[2])[48];
+    for (uint32_t i = 0; i < 2; i++) {
+        names[i] = node_names(&reruns[i]);
+        sides[i] = (struct trace_side){.items = heard[i].kept,
+                                       .count = heard[i].kept_count,
+                                       .names = (const char(*)[48])names[i],
+                                       .name_count = reruns[i].report.instance_count + 1};
+    }
+    decision_first(&sides[0], &sides[1], heard[0].keep_from, heard[0].cluster, divergence);
+    free(names[0]);
+    free(names[1]);
+}
+
+static bool find(const struct rerun reruns[2], struct divergence *divergence, struct user_error *error)
+{
+    struct listening first = {.until = UINT64_MAX};
+    if (!listen_to(&reruns[0], &first, error)) {
+        free(first.hashes);
+        return false;
+    }
+    struct listening second = {
+        .until = UINT64_MAX, .comparing = true, .hashes = first.hashes, .hash_count = first.hash_count};
+    bool good = listen_to(&reruns[1], &second, error);
+    free(first.hashes);
+    /* The piece that ended differently, or what follows the last whole one; and the one before, for what led to it. */
+    uint64_t piece = (second.parted ? second.until : min_u64(first.count, second.count)) / PIECE;
+    piece -= second.parted ? 1 : 0;
+    uint64_t from = piece > 0 ? (piece - 1) * PIECE : 0;
+    struct listening heard[2];
+    memset(heard, 0, sizeof heard);
+    struct cluster *cluster = cluster_make();
+    for (uint32_t i = 0; i < 2; i++) {
+        heard[i] =
+            (struct listening){.until = (piece + 1) * PIECE, .keep_from = from, .cluster = i == 0 ? cluster : NULL};
+        heard[i].kept = calloc(2 * PIECE, sizeof *heard[i].kept);
+        CHECK(heard[i].kept != NULL);
+        good = good && listen_to(&reruns[i], &heard[i], error);
+    }
+    if (good)
+        describe(reruns, heard, divergence);
+    cluster_free(heard[0].cluster);
+    free(heard[0].kept);
+    free(heard[1].kept);
+    return good;
+}
+
+bool sim_divergence(struct results *store, int64_t run_a, int64_t run_b, struct divergence *divergence,
+                    struct user_error *error)
+{
+    struct rerun reruns[2];
+    memset(reruns, 0, sizeof reruns);
+    memset(divergence, 0, sizeof *divergence);
+    reruns[0].run = run_a;
+    reruns[1].run = run_b;
+    bool good = true;
+    for (uint32_t i = 0; i < 2 && good; i++)
+        good = results_run_read(store, reruns[i].run, &reruns[i].report, error) &&
+               results_origin_read(store, reruns[i].run, &reruns[i].origin, error);
+    if (good && rerun_load(&reruns[0], store, divergence->unknown, sizeof divergence->unknown) &&
+        rerun_load(&reruns[1], store, divergence->unknown, sizeof divergence->unknown))
+        good = find(reruns, divergence, error);
+    rerun_free(&reruns[0]);
+    rerun_free(&reruns[1]);
+    return good;
+}

@@ -1,0 +1,409 @@
+/* See draw.h. */
+#include "sim/swarm/fuzz_draw.h"
+
+#include "sim/swarm/fuzz_draw_internal.h"
+#include "model/footprint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MEMORY_AMPLE (UINT64_C(1) << 40)
+
+static void name(char *text, size_t size, const char *value)
+{
+    snprintf(text, size, "%s", value);
+}
+
+/* ---- Model and pools --------------------------------------------------------------------------------------------- */
+
+static void draw_model(struct rng *rng, const struct tastes *tastes, struct architecture *model)
+{
+    static const uint32_t kv_heads[] = {1, 2, 2, 4, 8};
+    bool latent = one_in(rng, 4);
+    bool sparse = latent && one_in(rng, 3);
+    *model = (struct architecture){
+        .attention = latent ? ATTENTION_MLA : ATTENTION_GQA,
+        .layers = between(rng, 1, 4),
+        .hidden = 8,
+        .heads = 8,
+        .kv_heads = latent ? 1 : kv_heads[rng_below(rng, LENGTH(kv_heads))],
+        .head_dim = latent ? 0 : 2,
+        .vocab = 1 << 20, /* weights of some MiB: the least memory that a machine may have is one */
+        .latent_dim = latent ? 4 : 0,
+        .rope_dim = latent ? 2 : 0,
+        .nope_dim = latent ? 2 : 0,
+        .value_dim = latent ? 2 : 0,
+        .intermediate = 8,
+        .weight_format = FORMAT_BF16,
+        .expert_weight_format = FORMAT_BF16,
+        .kv_format = one_in(rng, 4) ? FORMAT_FP8 : FORMAT_BF16,
+        .index_topk = sparse ? 4 : 0, /* a key of the indexer lies beside each latent */
+        .index_heads = sparse ? 1 : 0,
+        .index_dim = sparse ? between(rng, 1, 4) : 0,
+        .draft_layers = tastes->drafts ? between(rng, 1, 2) : 0,
+        .tail_bytes = tastes->tail ? 1024 : 0,
+        .tail_writes = tastes->tail ? between(rng, 1, 3) : 0,
+    };
+    model->full_layers = model->layers;
+    name(model->name, sizeof model->name, "drawn");
+}
+
+static struct parallelism draw_sharding(struct rng *rng, const struct architecture *model)
+{
+    static const uint16_t tensor[] = {1, 1, 2, 2, 4, 8};
+    return (struct parallelism){
+        .tensor = tensor[rng_below(rng, LENGTH(tensor))],
+        .data = one_in(rng, 3) ? (uint16_t)between(rng, 2, 3) : 1,
+        .expert = 1,
+        .pipeline = model->layers > 1 && one_in(rng, 6) ? 2 : 1,
+    };
+}
+
+/* A step takes some microseconds and grows with its tokens. */
+static void draw_steps(struct rng *rng, const struct scenario *scenario, struct step_tables *tables)
+{
+    int64_t unit_ns = (int64_t)between(rng, 2, 60) * NS_PER_US;
+    struct step_table *table = &tables->item[0];
+    memset(tables, 0, sizeof *tables);
+    tables->count = 1;
+    name(table->model, sizeof table->model, scenario->model.name);
+    table->first_layer_ns = unit_ns / 4 + 1;
+    table->launch_ns = one_in(rng, 3) ? between(rng, 1, 30000) : 0;
+    table->prefill = (struct step_grid){.row_count = 2,
+                                        .column_count = 2,
+                                        .rows = {1, 64},
+                                        .columns = {1, 512},
+                                        .ns = {{unit_ns, 2 * unit_ns}, {4 * unit_ns, 6 * unit_ns}}};
+    table->decode = (struct step_grid){.row_count = 2,
+                                       .column_count = 2,
+                                       .rows = {1, 16},
+                                       .columns = {1, 4096},
+                                       .ns = {{unit_ns, 2 * unit_ns}, {2 * unit_ns, 4 * unit_ns}}};
+}
+
+static void draw_machine(struct rng *rng, struct hardware *machine)
+{
+    static const uint32_t gpus[] = {1, 4, 16};
+    *machine = (struct hardware){
+        .gpus_per_node = gpus[rng_below(rng, LENGTH(gpus))],
+        .memory_bytes = MEMORY_AMPLE,
+        .memory_bytes_per_s = UINT64_C(1000000000000),
+        .bf16_flops = UINT64_C(100000000000000),
+        .nvlink_bytes_per_s = UINT64_C(100000000000),
+        .watcher_ns = between(rng, 0, 3000),
+        .poll_ns = between(rng, 0, 900),
+        .message_ns = between(rng, 1, 20000),
+        .arm_ns = one_in(rng, 3) ? between(rng, 1, 20000) : 0,
+        .nic = {.base_ns = 2000,
+                .bytes_per_s = UINT64_C(1000000) << between(rng, 0, 14),
+                .gap_ps = between(rng, 1, 200000),
+                .knee_permille = 1750,
+                .posting_ps = between(rng, 1, 200000),
+                .queue_depth = 1u << between(rng, 0, 8)},
+    };
+    name(machine->name, sizeof machine->name, "drawn");
+    name(machine->price_basis, sizeof machine->price_basis, "none");
+    name(machine->nic.name, sizeof machine->nic.name, "drawn");
+}
+
+/* So much memory that about `pages` pages fit beside the weights. */
+static void size_memory(const struct scenario *scenario, struct pool *pool, uint32_t pages)
+{
+    struct kv_geometry geometry;
+    struct footprint footprint;
+    const struct architecture model = scenario_served(scenario, pool);
+    CHECK(kv_geometry_make(&model, pool->shardings[0], pool->page_tokens, pool->layout, &geometry) == GEOMETRY_OK);
+    uint32_t verified = pool->scheduler.batch_max * (1 + pool->scheduler.draft_tokens);
+    uint32_t tokens = pool->role == ROLE_DECODE ? verified : pool->scheduler.token_budget;
+    uint32_t sampled = pool->role == ROLE_PREFILL ? 0 : verified;
+    uint64_t activations = footprint_activation_bytes(&model, &geometry, tokens, sampled);
+    CHECK(footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, 1000, activations, &footprint) ==
+          FOOTPRINT_FITS);
+    pool->hardware.memory_bytes = footprint.weight_bytes + footprint.activation_bytes + pages * footprint.page_bytes;
+    /* The tightest stage may be another one now. */
+    while (footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, 1000, activations, &footprint) !=
+           FOOTPRINT_FITS)
+        pool->hardware.memory_bytes *= 2;
+}
+
+/* What a step yields: nothing beyond the token itself, everything, or something between. */
+static void draw_draft(struct rng *rng, const struct architecture *model, struct pool *pool)
+{
+    static const uint32_t acceptance[] = {0, 1000, 500, 850};
+    uint32_t tokens = between(rng, 1, 4);
+    pool->scheduler.draft_tokens = tokens;
+    pool->scheduler.acceptance_permille =
+        one_in(rng, 3) ? between(rng, 0, 1000) : acceptance[rng_below(rng, LENGTH(acceptance))];
+    pool->scheduler.token_budget = max_u32(pool->scheduler.token_budget, pool->scheduler.batch_max * (1 + tokens));
+    pool->draft.reuse = tokens > model->draft_layers;
+    pool->shardings[0].pipeline = 1;
+}
+
+static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn *drawn, const char *pool_name,
+                      enum node_role role, uint32_t count, uint32_t page_tokens)
+{
+    struct scenario *scenario = &drawn->scenario;
+    struct pool *pool = &scenario->pools[scenario->pool_count];
+    uint32_t batch = between(rng, 1, tastes->overload ? 2 : 8);
+    uint32_t budget = between(rng, batch, 80);
+    *pool = (struct pool){
+        .role = role,
+        .count = count,
+        .count_min = count,
+        .count_max = count,
+        .engine = engine_neutral(),
+        .sharding_count = 1,
+        .shardings = {draw_sharding(rng, &scenario->model)},
+        .page_tokens = page_tokens,
+        .layout = scenario->pool_count > 0 ? scenario->pools[0].layout
+                  : one_in(rng, 4)         ? LAYOUT_NHD
+                                           : LAYOUT_HND,
+        .memory_utilization_permille = 1000,
+        .queue_max = tastes->overload || one_in(rng, 3) ? between(rng, 1, 2) : 32,
+        .scheduler = {.queue = (enum queue_policy)between(rng, QUEUE_FCFS, QUEUE_EARLIEST_DEADLINE),
+                      .token_budget = budget,
+                      .chunk_tokens = one_in(rng, 2) ? between(rng, 1, budget) : 0,
+                      .batch_max = batch,
+                      .headroom_tokens = between(rng, 0, 64),
+                      .reserve_output = one_in(rng, 4),
+                      .prefix_cache = tastes->prefixes && !one_in(rng, 4),
+                      .repeat_max = one_in(rng, 3) ? 1 : 64},
+    };
+    name(pool->name, sizeof pool->name, pool_name);
+    pool->draft.head = DRAFT_MTP;
+    if (tastes->drafts && role != ROLE_PREFILL && !one_in(rng, 6))
+        draw_draft(rng, &scenario->model, pool);
+    if (role == ROLE_MIXED) {
+        pool->engine.receive_steps = one_in(rng, 3) ? between(rng, 1, 8) : 0;
+        pool->engine.gather_steps = one_in(rng, 3) ? between(rng, 1, 8) : 0;
+    }
+    draw_machine(rng, &pool->hardware);
+    draw_steps(rng, scenario, &drawn->steps[scenario->pool_count]);
+    pool->hardware.steps = &drawn->steps[scenario->pool_count];
+    uint32_t tokens = tastes->tight ? between(rng, 100, 260) : between(rng, 600, 1600);
+    drawn->pages[scenario->pool_count] = max_u32(2, tokens / page_tokens);
+    scenario->pool_count++;
+}
+
+/* Pools of one role differ in everything but what must be alike. They are in the order of role and name. */
+static void draw_pools(struct rng *rng, const struct tastes *tastes, struct drawn *drawn)
+{
+    static const struct {
+        enum node_role role;
+        const char *name;
+        bool second;
+    } pools[] = {
+        {ROLE_PREFILL, "prefill", false}, {ROLE_PREFILL, "prefill2", true}, {ROLE_DECODE, "decode", false},
+        {ROLE_DECODE, "decode2", true},   {ROLE_MIXED, "mixed", false},     {ROLE_MIXED, "mixed2", true},
+    };
+    static const uint32_t pages[] = {16, 16, 8, 4, 1, 32};
+    bool mixed = tastes->colocated || one_in(rng, 20);
+    uint32_t most = 1;
+    for (size_t i = 0; i < LENGTH(pools); i++) {
+        bool wanted = pools[i].role == ROLE_MIXED ? mixed : !tastes->colocated;
+        if (!wanted || (pools[i].second && !(tastes->pools && one_in(rng, 2))))
+            continue;
+        uint32_t page = pages[rng_below(rng, LENGTH(pages))];
+        most = max_u32(most, page);
+        draw_pool(rng, tastes, drawn, pools[i].name, pools[i].role, between(rng, 1, tastes->pools ? 2 : 3), page);
+    }
+    drawn->scenario.load.block_tokens = tastes->prefixes ? most * between(rng, 1, 2) : 0;
+}
+
+/* ---- Load and policies ------------------------------------------------------------------------------------------- */
+
+/* Edges of pages and blocks more often than what lies between. */
+static uint32_t draw_prompt(struct rng *rng, const struct scenario *scenario)
+{
+    uint32_t page = scenario->pools[rng_below(rng, scenario->pool_count)].page_tokens;
+    uint32_t longest = one_in(rng, 20) ? 400 : 120;
+    if (one_in(rng, 10))
+        return between(rng, 1, 2);
+    if (one_in(rng, 2))
+        return between(rng, 1, longest);
+    /* T' is one less than the prompt. */
+    return max_u32(1, page * between(rng, 1, max_u32(1, longest / page)) + between(rng, 0, 2));
+}
+
+static int by_arrival(const struct listed_request *a, const struct listed_request *b)
+{
+    return a->at_ns > b->at_ns;
+}
+
+static void draw_requests(struct rng *rng, const struct tastes *tastes, struct drawn *drawn)
+{
+    struct scenario *scenario = &drawn->scenario;
+    struct request_list *list = &drawn->requests;
+    int64_t spread_ns = scaled(rng, 20 * NS_PER_MS);
+    int64_t burst_ns = 0;
+    list->count = between(rng, 1, one_in(rng, 4) ? 40 : 14);
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct listed_request *request = &list->item[i];
+        if (!tastes->bursts || one_in(rng, 4))
+            burst_ns = (int64_t)rng_below(rng, (uint64_t)spread_ns + 1);
+        if (tastes->in_time && one_in(rng, 3))
+            burst_ns = (one_in(rng, 2) ? SUSPECTED_NS : FENCED_NS) + scaled(rng, 20 * NS_PER_MS) - 5 * NS_PER_MS;
+        *request = (struct listed_request){
+            .at_ns = burst_ns,
+            .prompt_tokens = draw_prompt(rng, scenario),
+            .output_tokens = one_in(rng, 5) ? 1 : between(rng, 1, 50),
+            .leaves_ns = tastes->aborts && one_in(rng, 4) ? scaled(rng, 10 * NS_PER_MS) : TIME_NEVER,
+            .deadline_ns = one_in(rng, 3) ? scaled(rng, 5 * NS_PER_MS) : 0,
+        };
+        if (tastes->prefixes && one_in(rng, 2)) {
+            request->family = between(rng, 1, 2);
+            request->shared_blocks = between(rng, 1, 8);
+        }
+        scenario->load.prompt.high = max_u32(scenario->load.prompt.high, request->prompt_tokens);
+        scenario->load.output.high = max_u32(scenario->load.output.high, request->output_tokens);
+        for (uint32_t at = i; at > 0 && by_arrival(&list->item[at - 1], &list->item[at]); at--) {
+            struct listed_request swapped = list->item[at];
+            list->item[at] = list->item[at - 1];
+            list->item[at - 1] = swapped;
+        }
+    }
+    scenario->load.requests = list->count;
+    scenario->load.list = list;
+    if (one_in(rng, 8))
+        scenario->load.warmup_ns = scaled(rng, 10 * NS_PER_MS);
+}
+
+/* Loads that make their requests, some of them as others end: what the run does beside the nodes goes wrong too. */
+static void draw_generated(struct rng *rng, const struct tastes *tastes, struct drawn *drawn)
+{
+    static const enum arrival_kind kinds[] = {ARRIVAL_POISSON, ARRIVAL_UNIFORM,  ARRIVAL_BURST,
+                                              ARRIVAL_CLOSED,  ARRIVAL_SESSIONS, ARRIVAL_SESSIONS};
+    struct load *load = &drawn->scenario.load;
+    int64_t gap_ns = NS_PER_US + scaled(rng, 2 * NS_PER_MS);
+    uint32_t most = 1;
+    for (uint32_t p = 0; p < drawn->scenario.pool_count; p++)
+        most = max_u32(most, drawn->scenario.pools[p].page_tokens);
+    drawn->requests.count = 0;
+    *load = (struct load){
+        .arrivals = tastes->returns ? ARRIVAL_CLOSED : kinds[rng_below(rng, LENGTH(kinds))],
+        .requests = between(rng, 1, one_in(rng, 4) ? 40 : 14),
+        .prompt = {.kind = LENGTH_UNIFORM, .low = between(rng, 1, 40), .high = between(rng, 40, 120)},
+        .output = {.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 50)},
+        .trace_repeat = 1,
+        .abort_permille = tastes->aborts ? between(rng, 1, 600) : 0,
+        .abort_after_ns = scaled(rng, 10 * NS_PER_MS),
+        .deadline_ns = one_in(rng, 3) ? scaled(rng, 5 * NS_PER_MS) : 0,
+        .warmup_ns = one_in(rng, 4) ? scaled(rng, 10 * NS_PER_MS) : 0,
+    };
+    if (one_in(rng, 3))
+        load->warmup_requests = between(rng, 1, load->requests + 1);
+    if (one_in(rng, 6))
+        load->duration_ns = load->warmup_ns + scaled(rng, 20 * NS_PER_MS);
+    if (load->arrivals != ARRIVAL_CLOSED)
+        load->rate_micro_per_s = UINT64_C(1000000000000000) / (uint64_t)gap_ns;
+    if (load->arrivals == ARRIVAL_BURST)
+        load->burst_size = between(rng, 1, 8);
+    if (load->arrivals == ARRIVAL_CLOSED)
+        load->concurrency = between(rng, 1, 8);
+    if (load->arrivals != ARRIVAL_SESSIONS)
+        return;
+    load->session_turns = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 4)};
+    load->session_think_ns = one_in(rng, 3) ? 0 : scaled(rng, 5 * NS_PER_MS);
+    load->session_system_tokens = one_in(rng, 2) ? between(rng, 1, 60) : 0;
+    load->session_block_tokens = most * between(rng, 1, 2);
+    load->prompt = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 50)};
+    load->output.high = min_u32(load->output.high, 20);
+}
+
+static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
+{
+    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    if (one_in(rng, 8))
+        scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
+                                                        .prefill_tokens_per_s = between(rng, 10000, 1000000)};
+    if (one_in(rng, 8))
+        scenario->admission.queued_tokens_max = between(rng, 50, 600);
+    scenario->messenger = (struct messenger_policy){
+        .deadline_ns = one_in(rng, 6) ? TIME_NEVER : (int64_t)between(rng, 1, 5000) * NS_PER_MS,
+        .attempts_max = between(rng, 1, 4),
+        .handoffs_max = between(rng, 1, 8),
+    };
+    if (tastes->overload)
+        scenario->messenger.handoffs_max = between(rng, 1, 2);
+    if (tastes->short_deadlines)
+        scenario->messenger.deadline_ns = NS_PER_MS + scaled(rng, 4 * NS_PER_MS);
+}
+
+/* ---- All together ------------------------------------------------------------------------------------------------ */
+
+static struct tastes draw_tastes(struct rng *rng)
+{
+    return (struct tastes){
+        .aborts = one_in(rng, 2),
+        .prefixes = one_in(rng, 2),
+        .tight = one_in(rng, 2),
+        .tail = one_in(rng, 3),
+        .drafts = one_in(rng, 5),
+        .colocated = one_in(rng, 5),
+        .pools = one_in(rng, 8),
+        .generated = one_in(rng, 5),
+        .bursts = one_in(rng, 3),
+        .short_deadlines = one_in(rng, 4),
+        .kills = one_in(rng, 2),
+        .messages = one_in(rng, 2),
+        .writes = one_in(rng, 2),
+        .network = one_in(rng, 6),
+        .late_writes = one_in(rng, 4),
+        .overload = one_in(rng, 6),
+        .last_words = one_in(rng, 8),
+        .in_time = one_in(rng, 6),
+        .late_nacks = one_in(rng, 24),
+        .returns = one_in(rng, 16),
+    };
+}
+
+void fuzz_draw(uint64_t seed, struct drawn *drawn)
+{
+    struct rng rng = rng_stream(seed, 0, RNG_FAULTS);
+    struct scenario *scenario = &drawn->scenario;
+    const struct tastes tastes = draw_tastes(&rng);
+    bool late_nacks = tastes.late_nacks && !tastes.colocated;
+    memset(scenario, 0, sizeof *scenario);
+    snprintf(scenario->name, sizeof scenario->name, "fuzz-%" PRIu64, seed);
+    snprintf(scenario->question, sizeof scenario->question, "What goes wrong with seed %" PRIu64 "?", seed);
+    scenario->seed = seed & INT64_MAX;
+    scenario->load.arrivals = ARRIVAL_LISTED;
+    scenario->load.prompt = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = 1};
+    scenario->load.output = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = 1};
+    scenario->load.trace_repeat = 1;
+    scenario->plan = (struct plan_space){.goal = PLAN_HIGHEST_RATE, .requests = 4000, .seeds = 3, .compare_mixed = 1};
+    draw_model(&rng, &tastes, &scenario->model);
+    draw_pools(&rng, &tastes, drawn);
+    if ((tastes.generated || tastes.returns) && !late_nacks)
+        draw_generated(&rng, &tastes, drawn);
+    else
+        draw_requests(&rng, &tastes, drawn);
+    draw_policies(&rng, &tastes, scenario);
+    fuzz_draw_faults(&rng, &tastes, drawn);
+    if (late_nacks)
+        fuzz_draw_late_nacks(&rng, drawn);
+    for (uint32_t p = 0; p < scenario->pool_count; p++)
+        fuzz_fit(drawn, p);
+}
+
+void fuzz_fit(struct drawn *drawn, uint32_t pool)
+{
+    struct pool *changed = &drawn->scenario.pools[pool];
+    const struct pool *drafter = scenario_drafter(&drawn->scenario, changed);
+    drawn->steps[pool].item[0].parallelism = changed->shardings[0];
+    drawn->steps[pool].item[0].draft_tokens = drafter == NULL ? 0 : drafter->scheduler.draft_tokens;
+    changed->hardware.memory_bytes = MEMORY_AMPLE;
+    size_memory(&drawn->scenario, changed, drawn->pages[pool]);
+}
+
+void drawn_copy(struct drawn *to, const struct drawn *from)
+{
+    *to = *from;
+    to->scenario.faults = &to->faults;
+    if (from->scenario.load.list != NULL)
+        to->scenario.load.list = &to->requests;
+    for (uint32_t p = 0; p < to->scenario.pool_count; p++)
+        to->scenario.pools[p].hardware.steps = &to->steps[p];
+}
