@@ -24,7 +24,8 @@
  *
  * Queries, keys, values and latents enter the attention as floats, from the cache as what the cache's format keeps:
  * also the step's own tokens are read back from the cache. Tensor-parallel rank t of T holds query heads [t heads / T,
- * (t + 1) heads / T), the KV heads that serve them (real/memory/kv_memory.h), columns of O, and the t-th of T equal parts of
+ * (t + 1) heads / T), the KV heads that serve them (real/memory/kv_memory.h), columns of O, and the t-th of T equal
+ * parts of
  * the intermediate elements of MLPs and experts. With expert parallelism over E ranks, a rank holds whole experts: the
  * e-th of E equal parts of their ids.
  */
