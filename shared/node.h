@@ -64,6 +64,7 @@ struct scheduler_policy {
     uint32_t headroom_tokens; /* KV held for output beyond what is needed now; allocation grows in this step */
     uint32_t reserve_output;  /* 1: hold KV for the whole output at admission: no growth, no preemption */
     uint32_t prefix_cache;    /* 1: keep and look up prefix blocks */
+    uint32_t tell_evictions;  /* 1: and tell the front which are no longer kept, with the next report */
     uint32_t repeat_max;      /* most steps of one decode launch; 1: a launch per step */
     uint32_t receive_steps;   /* mixed: while sequences decode, new prompts are looked for at every so many steps; 0: at
                                  every one */

@@ -1,5 +1,7 @@
 /* A map from 64-bit keys to 32-bit indices with a fixed capacity: open addressing, linear probing, deletion by shifting
- * back, so that there are no tombstones and no growth. It is never iterated: its order must decide nothing.
+ * back, so that there are no tombstones. Its memory is taken at once and used from the front: the cells in use double
+ * as entries come, so that a map that stays small touches little of it. It is never iterated: its order must decide
+ * nothing.
  */
 #ifndef TANDEM_BASE_INDEX_MAP_H
 #define TANDEM_BASE_INDEX_MAP_H
@@ -18,9 +20,9 @@ struct index_cell {
 
 struct index_map {
     struct index_cell *cells;
-    uint32_t mask;
+    uint32_t mask; /* of the cells in use, at least twice as many as entries */
     uint32_t count;
-    uint32_t capacity; /* most entries; cells are at least twice as many */
+    uint32_t capacity; /* most entries */
 };
 
 void index_map_make(struct index_map *map, struct arena *arena, uint32_t capacity);

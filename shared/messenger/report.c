@@ -31,7 +31,14 @@ void report_to_front(struct instance *instance, const struct report *report)
         .incarnation = instance->incarnation,
         .load = instance_load(instance),
     };
-    unsigned char bytes[WIRE_HEADER_BYTES];
-    size_t length = wire_encode(&message, NULL, NULL, bytes, sizeof bytes);
+    unsigned char header[WIRE_HEADER_BYTES];
+    unsigned char *bytes = header;
+    size_t capacity = sizeof header;
+    if (instance->evictions.count > 0) {
+        message.block_count = instance_evicted(instance);
+        bytes = instance->report_bytes;
+        capacity = MESSAGE_BYTES_MAX;
+    }
+    size_t length = wire_encode(&message, instance->evictions.hashes, NULL, bytes, capacity);
     rt_send(instance->rt, instance->config->front, bytes, length);
 }

@@ -1,5 +1,6 @@
-/* What an instance tells the front. Every report carries the instance's load, so the front's view is as old as the last
- * message, like that of any real router.
+/* What an instance tells the front. Every report carries the instance's load and, where the router looks at prefixes,
+ * the blocks that were evicted since the last one: the front's view is as old as the last message, like that of any
+ * real router.
  */
 #ifndef TANDEM_MESSENGER_REPORT_H
 #define TANDEM_MESSENGER_REPORT_H

@@ -83,7 +83,7 @@ struct message {
     uint32_t peer_incarnation; /* of the addressee, as the sender knows it. But for HELLO, what is meant for a
                                   predecessor is dropped: a replacement can neither serve nor vouch for it */
     struct load_report load;
-    const unsigned char *block_bytes; /* read with wire_blocks() */
+    const unsigned char *block_bytes; /* read with wire_blocks(); of a report: blocks that were evicted */
     const unsigned char *page_bytes;  /* read with wire_pages() */
 };
 

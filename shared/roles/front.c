@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "serve/admission.h"
+#include "serve/page_pool.h"
 #include "serve/sequence.h"
 
 #define NO_MEMBER UINT32_MAX
@@ -25,6 +26,8 @@ void front_make(struct front *front, struct arena *arena, const struct node_conf
     front->unused = arena_take(arena, slots, sizeof *front->unused);
     index_map_make(&front->by_id, arena, slots);
     front->buffer = arena_take(arena, MESSAGE_BYTES_MAX, 1);
+    if (config->prefill_router == ROUTER_PREFIX_AWARE)
+        front->evicted = arena_take(arena, EVICTIONS_MAX, sizeof *front->evicted);
     if (arena->memory == NULL)
         return;
     front->unused_count = slots;
@@ -334,6 +337,18 @@ static void from_decoder(struct front *front, uint32_t slot, const struct messag
     }
 }
 
+static void forget_evicted(struct front *front, uint32_t source, const struct message *m)
+{
+    if (m->block_count == 0)
+        return;
+    struct router *router = front->mixed ? &front->decoders : &front->prefillers;
+    uint32_t member = router_member_of(router, source);
+    if (member == NO_MEMBER || front->evicted == NULL)
+        return;
+    wire_blocks(m, front->evicted);
+    router_forget(router, member, front->evicted, m->block_count);
+}
+
 void front_message(struct front *front, uint32_t source, const struct message *m)
 {
     if (m->kind == MESSAGE_HELLO) {
@@ -347,6 +362,7 @@ void front_message(struct front *front, uint32_t source, const struct message *m
     }
     member->pages_available = m->load.pages_available;
     member->pages_wanted = m->load.pages_wanted;
+    forget_evicted(front, source, m);
     seen(front, member, m->number);
     uint32_t slot = index_map_get(&front->by_id, m->request);
     struct front_request *r = slot == INDEX_NONE ? NULL : &front->requests[slot];

@@ -44,6 +44,7 @@ struct front {
     uint32_t unused_count;
     struct index_map by_id;
     unsigned char *buffer;
+    uint64_t *evicted; /* scratch: what a report tells; only where the router looks at prefixes */
     uint64_t late;
 };
 

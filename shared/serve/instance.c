@@ -23,6 +23,8 @@ static void make_groups(struct instance *instance, struct arena *arena)
         struct group *group = arena->memory == NULL ? &scratch : &instance->groups[g];
         memset(group, 0, sizeof *group);
         page_pool_make(&group->pool, arena, instance->rt, g, config->pages_per_group, block_pages);
+        if (config->scheduler.tell_evictions)
+            group->pool.evictions = &instance->evictions;
         slot_heap_make(&group->attention, arena, decodes ? config->scheduler.batch_max : 0,
                        instance->attention_positions);
         slot_heap_make(&group->waiting, arena, prefills ? config->requests_max : 0, instance->waiting_positions);
@@ -62,6 +64,10 @@ void instance_make(struct instance *instance, struct arena *arena, const struct 
     instance->joined = arena_take(arena, slots, sizeof *instance->joined);
     instance->chunked = arena_take(arena, slots, sizeof *instance->chunked);
     instance->aborting = arena_take(arena, slots, sizeof *instance->aborting);
+    if (config->scheduler.tell_evictions) {
+        instance->evictions.hashes = arena_take(arena, EVICTIONS_MAX, sizeof *instance->evictions.hashes);
+        instance->report_bytes = arena_take(arena, MESSAGE_BYTES_MAX, 1);
+    }
     make_groups(instance, arena);
     if (arena->memory == NULL)
         return;
@@ -93,6 +99,21 @@ void instance_free_slot(struct instance *instance, uint32_t slot)
     CHECK(s->handoff == SLOT_NONE);
     s->state = SEQUENCE_FREE;
     instance->unused[instance->unused_count++] = slot;
+}
+
+uint32_t instance_evicted(struct instance *instance)
+{
+    struct eviction_list *list = &instance->evictions;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        bool held = false;
+        for (uint32_t g = 0; !held && g < instance->config->group_count; g++)
+            held = page_pool_holds(&instance->groups[g].pool, list->hashes[i]);
+        if (!held)
+            list->hashes[count++] = list->hashes[i];
+    }
+    list->count = 0;
+    return count;
 }
 
 void instance_wait(struct instance *instance, uint32_t slot, uint32_t tokens)

@@ -40,6 +40,8 @@ struct instance {
     struct index_map by_key;     /* decoder, mixed: request; prefiller: decoder << 32 | epoch */
     struct index_map by_request; /* prefiller: the newest slot of a request, which leads to its other ones */
     struct group *groups;
+    struct eviction_list evictions; /* of all groups, since the last report; only where they are told */
+    unsigned char *report_bytes;    /* room for a report that tells them */
     uint32_t *attention_positions;
     uint32_t *waiting_positions;
 
@@ -114,6 +116,10 @@ bool instance_grow_pages(struct instance *instance, uint32_t slot, uint32_t toke
 
 /* Publishes the blocks among the first `tokens` tokens in the prefix index. */
 void instance_publish(struct instance *instance, uint32_t slot, uint32_t tokens);
+
+/* What the front has to be told: blocks that were evicted and that no group holds again, in instance->evictions.hashes.
+ * Returns how many; the list starts anew. */
+uint32_t instance_evicted(struct instance *instance);
 
 /* Gives all pages back, and tells the device that the sequence is gone. Must not be in a launch. */
 void instance_release_pages(struct instance *instance, uint32_t slot);

@@ -70,6 +70,8 @@ static void evict_oldest(struct page_pool *pool)
         pool->page_block[pages[i]] = 0;
         pool->free_pages[pool->free_count++] = pages[i];
     }
+    if (pool->evictions != NULL && pool->evictions->count < EVICTIONS_MAX)
+        pool->evictions->hashes[pool->evictions->count++] = pool->blocks[block].hash;
     rt_trace(pool->rt, TRACE_EVICTED, TRACE_NO_REQUEST, pool->blocks[block].hash, pool->group);
     pool->blocks[block].older = pool->block_unused;
     pool->block_unused = block;
@@ -103,6 +105,11 @@ uint32_t page_pool_match(struct page_pool *pool, const uint64_t *hashes, uint32_
                pool->pages_per_block * sizeof *pages);
     }
     return found;
+}
+
+bool page_pool_holds(const struct page_pool *pool, uint64_t hash)
+{
+    return pool->blocks_max > 0 && index_map_get(&pool->index, hash) != INDEX_NONE;
 }
 
 uint32_t page_pool_peek(const struct page_pool *pool, const uint64_t *hashes, uint32_t count, uint32_t *unpinned)

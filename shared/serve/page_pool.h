@@ -25,8 +25,18 @@ struct prefix_block {
     uint32_t newer;
 };
 
+/* Blocks that were evicted and that nobody has been told of yet. When it is full later ones are left out: whoever is
+ * told knows the cache as it was, a little, as of any cache that is not its own. */
+#define EVICTIONS_MAX REQUEST_BLOCKS_MAX /* what a message carries */
+
+struct eviction_list {
+    uint64_t *hashes; /* EVICTIONS_MAX */
+    uint32_t count;
+};
+
 struct page_pool {
-    struct runtime *rt; /* evictions are traced */
+    struct runtime *rt;              /* evictions are traced */
+    struct eviction_list *evictions; /* and noted here; NULL: nobody asks */
     uint32_t group;
     uint32_t pages_total;
     uint32_t free_count;
@@ -59,6 +69,9 @@ bool page_pool_take(struct page_pool *pool, uint32_t count, uint32_t *pages);
 /* Finds the longest cached prefix of `hashes`, pins its blocks and writes their pages; returns the number of blocks.
  * The caller then holds those pages like any others. */
 uint32_t page_pool_match(struct page_pool *pool, const uint64_t *hashes, uint32_t count, uint32_t *pages);
+
+/* Whether the block is cached. */
+bool page_pool_holds(const struct page_pool *pool, uint64_t hash);
 
 /* As page_pool_match(), but only counts. */
 uint32_t page_pool_peek(const struct page_pool *pool, const uint64_t *hashes, uint32_t count, uint32_t *unpinned);

@@ -4,12 +4,42 @@
 #include "base/arith.h"
 #include "serve/sequence.h"
 
-#define MEMORY_CELLS (UINT32_C(1) << 16)
+#include <string.h>
+
+/* Cells of the table: twice the prefix blocks that all members can hold, so that few overwrite one another, within what
+ * a router would spend (members are a bit a cell, hashes eight bytes). */
+#define MEMORY_CELLS_MIN (UINT32_C(1) << 16)
+#define MEMORY_CELLS_MAX (UINT32_C(1) << 22)
+#define BUCKET_CELLS 8u /* hashes of a cache line */
+#define NO_CELL SIZE_MAX
 #define NO_MEMBER UINT32_MAX
 
 static uint64_t pages_total(const struct peer_config *peer)
 {
     return (uint64_t)peer->pages_per_group * peer->group_count;
+}
+
+static uint32_t memory_cells(const struct node_config *config, enum node_role role)
+{
+    uint64_t blocks = 0;
+    for (uint32_t i = 0; config->prefix_block_tokens > 0 && i < config->peer_count; i++) {
+        const struct peer_config *peer = &config->peers[i];
+        if (peer->role == role)
+            blocks += pages_total(peer) * peer->geometry.page_tokens / config->prefix_block_tokens;
+    }
+    uint32_t cells = MEMORY_CELLS_MIN;
+    while (cells < 2 * blocks && cells < MEMORY_CELLS_MAX)
+        cells *= 2;
+    return cells;
+}
+
+static void memory_make(struct prefix_memory *memory, struct arena *arena, uint32_t cells, uint32_t members)
+{
+    memory->words = (members + 63) / 64;
+    memory->mask = cells - 1;
+    memory->hashes = arena_take(arena, cells, sizeof *memory->hashes);
+    memory->members = arena_take(arena, (size_t)cells * memory->words, sizeof *memory->members);
+    memory->alive = arena_take(arena, memory->words, sizeof *memory->alive);
 }
 
 void router_make(struct router *router, struct arena *arena, const struct node_config *config, enum node_role role,
@@ -23,11 +53,8 @@ void router_make(struct router *router, struct arena *arena, const struct node_c
     router->by_node = arena_take(arena, router->node_limit, sizeof *router->by_node);
     router->members = arena_take(arena, router->count, sizeof *router->members);
     router->matched = arena_take(arena, router->count, sizeof *router->matched);
-    if (policy == ROUTER_PREFIX_AWARE) {
-        router->memory.mask = MEMORY_CELLS - 1;
-        router->memory.hashes = arena_take(arena, MEMORY_CELLS, sizeof *router->memory.hashes);
-        router->memory.members = arena_take(arena, MEMORY_CELLS, sizeof *router->memory.members);
-    }
+    if (policy == ROUTER_PREFIX_AWARE)
+        memory_make(&router->memory, arena, memory_cells(config, role), router->count);
     if (arena->memory == NULL)
         return;
     router->rng = rng_stream(config->seed, (uint64_t)config->node << 8 | role, RNG_ROUTING);
@@ -47,23 +74,67 @@ void router_make(struct router *router, struct arena *arena, const struct node_c
     }
 }
 
-static uint64_t cell_of(const struct prefix_memory *memory, uint64_t hash)
+static uint64_t *members_at(const struct prefix_memory *memory, size_t cell)
 {
-    return (hash * UINT64_C(0x9fb21c651e98df25)) >> 40 & memory->mask;
+    return &memory->members[cell * memory->words];
+}
+
+/* The first cell of the bucket that a block belongs to. */
+static size_t bucket_of(const struct prefix_memory *memory, uint64_t hash)
+{
+    return (hash * UINT64_C(0x9fb21c651e98df25)) >> 40 & memory->mask & ~(size_t)(BUCKET_CELLS - 1);
+}
+
+/* The cell of a block, or NO_CELL. */
+static size_t cell_of(const struct prefix_memory *memory, uint64_t hash)
+{
+    size_t first = bucket_of(memory, hash);
+    for (size_t cell = first; cell < first + BUCKET_CELLS; cell++)
+        if (memory->hashes[cell] == hash)
+            return cell;
+    return NO_CELL;
+}
+
+static bool empty(const struct prefix_memory *memory, size_t cell)
+{
+    uint64_t any = 0;
+    for (uint32_t w = 0; w < memory->words; w++)
+        any |= members_at(memory, cell)[w];
+    return any == 0;
+}
+
+/* A cell for a block that has none: one that no member's block is in, or else one of the bucket in turn. */
+static size_t take_cell(struct prefix_memory *memory, uint64_t hash)
+{
+    size_t first = bucket_of(memory, hash);
+    size_t cell = first;
+    while (cell < first + BUCKET_CELLS && !empty(memory, cell))
+        cell++;
+    if (cell == first + BUCKET_CELLS)
+        cell = first + memory->overwrite++ % BUCKET_CELLS;
+    memory->hashes[cell] = hash;
+    memset(members_at(memory, cell), 0, memory->words * sizeof *memory->members);
+    return cell;
 }
 
 void router_remember(struct router *router, uint32_t member, const struct request_spec *request)
 {
     struct prefix_memory *memory = &router->memory;
-    if (memory->hashes == NULL)
-        return;
-    for (uint32_t b = 0; b < request->block_count; b++) {
-        uint64_t cell = cell_of(memory, request->blocks[b]);
-        if (memory->hashes[cell] != request->blocks[b]) {
-            memory->hashes[cell] = request->blocks[b];
-            memory->members[cell] = 0;
-        }
-        memory->members[cell] |= UINT64_C(1) << (member & 63);
+    for (uint32_t b = 0; memory->hashes != NULL && b < request->block_count; b++) {
+        size_t cell = cell_of(memory, request->blocks[b]);
+        if (cell == NO_CELL)
+            cell = take_cell(memory, request->blocks[b]);
+        members_at(memory, cell)[member / 64] |= UINT64_C(1) << member % 64;
+    }
+}
+
+void router_forget(struct router *router, uint32_t member, const uint64_t *blocks, uint32_t count)
+{
+    struct prefix_memory *memory = &router->memory;
+    for (uint32_t b = 0; memory->hashes != NULL && b < count; b++) {
+        size_t cell = cell_of(memory, blocks[b]);
+        if (cell != NO_CELL)
+            members_at(memory, cell)[member / 64] &= ~(UINT64_C(1) << member % 64);
     }
 }
 
@@ -75,25 +146,32 @@ void router_rejoin(struct router *router, uint32_t member, uint32_t incarnation)
     m->pages_available = pages_total(m->config);
     m->pages_wanted = 0;
     m->number = 0;
-    for (uint32_t cell = 0; router->memory.hashes != NULL && cell <= router->memory.mask; cell++)
-        router->memory.members[cell] &= ~(UINT64_C(1) << (member & 63));
+    for (size_t cell = 0; router->memory.hashes != NULL && cell <= router->memory.mask; cell++)
+        if (router->memory.hashes[cell] != 0) /* untouched cells stay so */
+            members_at(&router->memory, cell)[member / 64] &= ~(UINT64_C(1) << member % 64);
 }
 
-/* Tokens of the request that each member has probably cached. */
+/* Tokens of the request that each member has probably cached: its blocks before the first that it lacks. */
 static void match(struct router *router, const struct request_spec *request)
 {
     const struct prefix_memory *memory = &router->memory;
-    uint64_t alive = UINT64_MAX;
     for (uint32_t m = 0; m < router->count; m++)
-        router->matched[m] = 0;
-    for (uint32_t b = 0; b < request->block_count; b++) {
-        uint64_t cell = cell_of(memory, request->blocks[b]);
-        alive &= memory->hashes[cell] == request->blocks[b] ? memory->members[cell] : 0;
-        if (alive == 0)
-            break;
-        for (uint32_t m = 0; m < router->count; m++)
-            if (alive >> (m & 63) & 1)
-                router->matched[m] += request->block_tokens;
+        router->matched[m] = request->block_count * request->block_tokens;
+    for (uint32_t w = 0; w < memory->words; w++)
+        memory->alive[w] = w < router->count / 64 ? UINT64_MAX : (UINT64_C(1) << router->count % 64) - 1;
+    bool any = true;
+    for (uint32_t b = 0; any && b < request->block_count; b++) {
+        size_t cell = cell_of(memory, request->blocks[b]);
+        any = false;
+        for (uint32_t w = 0; w < memory->words; w++) {
+            uint64_t have = cell == NO_CELL ? 0 : memory->alive[w] & members_at(memory, cell)[w];
+            uint64_t gone = memory->alive[w] ^ have;
+            for (uint32_t m = 64 * w; gone != 0; m++, gone >>= 1)
+                if (gone & 1)
+                    router->matched[m] = b * request->block_tokens;
+            memory->alive[w] = have;
+            any = any || have != 0;
+        }
     }
 }
 
@@ -121,8 +199,10 @@ static uint32_t cheapest(struct router *router, const struct request_spec *reque
 {
     uint32_t best = NO_MEMBER;
     uint64_t best_cost = UINT64_MAX;
-    for (uint32_t i = 0; i < router->count; i++) {
-        uint32_t member = (router->turn + i) % router->count;
+    uint32_t member = router->turn;
+    for (uint32_t i = 0; i < router->count; i++, member++) {
+        if (member == router->count)
+            member = 0;
         if (!eligible(router, member, avoid))
             continue;
         uint64_t c = cost(router, request, member);
@@ -137,8 +217,10 @@ static uint32_t cheapest(struct router *router, const struct request_spec *reque
 /* The next eligible member from `start` on. */
 static uint32_t next_from(const struct router *router, uint32_t start, uint32_t avoid)
 {
-    for (uint32_t i = 0; i < router->count; i++) {
-        uint32_t member = (start + i) % router->count;
+    uint32_t member = start;
+    for (uint32_t i = 0; i < router->count; i++, member++) {
+        if (member == router->count)
+            member = 0;
         if (eligible(router, member, avoid))
             return member;
     }

@@ -27,12 +27,15 @@ struct router_member {
     uint32_t unseen_last;
 };
 
-/* Which members have probably cached a prefix block: a table without deletion in which newer blocks overwrite older
- * ones, a bit a member (of the first 64; a larger pool shares bits). Only for ROUTER_PREFIX_AWARE. */
+/* Which members have probably cached a prefix block: a table of buckets, a bit a member in each cell. A block is there
+ * until all its members have evicted it, or until a full bucket needs its cell. Only for ROUTER_PREFIX_AWARE. */
 struct prefix_memory {
     uint64_t *hashes;
-    uint64_t *members;
-    uint32_t mask;
+    uint64_t *members; /* `words` a cell */
+    uint32_t words;
+    uint32_t mask;      /* cells less one */
+    uint32_t overwrite; /* counts cells that were taken from others */
+    uint64_t *alive;    /* scratch, `words`: members that have cached all blocks so far */
 };
 
 struct router {
@@ -57,6 +60,9 @@ uint32_t router_choose(struct router *router, const struct request_spec *request
 
 /* The request was sent to this member: its prefix will be cached there. */
 void router_remember(struct router *router, uint32_t member, const struct request_spec *request);
+
+/* The member says that it holds these blocks no more. */
+void router_forget(struct router *router, uint32_t member, const uint64_t *blocks, uint32_t count);
 
 /* The member is back, empty: nothing is cached or held there. */
 void router_rejoin(struct router *router, uint32_t member, uint32_t incarnation);

@@ -237,6 +237,8 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
         .scheduler = pool->scheduler,
         .messenger = scenario->messenger,
     };
+    builder->deployment->configs[node].scheduler.tell_evictions =
+        pool->role != ROLE_DECODE && pool->scheduler.prefix_cache && scenario->prefill_router == ROUTER_PREFIX_AWARE;
     builder->deployment->configs[node].scheduler.receive_steps = pool->engine.receive_steps;
     builder->deployment->configs[node].scheduler.gather_steps = pool->engine.gather_steps;
 }

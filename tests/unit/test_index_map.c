@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#define CAPACITY 64
-#define KEYS 200
+#define CAPACITY 1000 /* cells double five times on the way there */
+#define KEYS 1500
 
 static void *memory;
 
@@ -34,8 +34,8 @@ static void against_a_naive_map(void **state)
     struct index_map map;
     uint32_t naive[KEYS];
     uint64_t keys[KEYS];
-    make(&map, CAPACITY);
     for (uint64_t seed = 0; seed < 20; seed++) {
+        make(&map, CAPACITY);
         struct rng rng = rng_stream(seed, 0, RNG_ROUTING);
         /* Neighbouring counters, counters in the upper half, and anything. */
         for (uint32_t k = 0; k < KEYS; k++) {
@@ -63,8 +63,8 @@ static void against_a_naive_map(void **state)
                 index_map_remove(&map, keys[k]);
         }
         assert_int_equal(map.count, 0);
+        free(memory);
     }
-    free(memory);
 }
 
 static void no_room_at_all(void **state)

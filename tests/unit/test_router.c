@@ -316,6 +316,54 @@ static void test_a_replacement_has_nothing_cached(void **state)
         assert_int_equal(choose_blocks(blocks, 2), 3);
 }
 
+static void test_what_a_member_evicted_is_forgotten(void **state)
+{
+    (void)state;
+    static const uint64_t blocks[] = {11, 22, 33};
+    make(ROUTER_PREFIX_AWARE);
+    remember(1, blocks, 3);
+    remember(2, blocks, 3);
+    router_forget(&bench.decoders, 1, &blocks[1], 1);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(choose_blocks(blocks, 3), 2); /* block 33 of member 1 cannot be reached any more */
+    router_forget(&bench.decoders, 2, blocks, 3);
+    assert_int_equal(choose_blocks(blocks, 3), 1); /* the first block of it still is */
+}
+
+/* More members than the bits of a word, more blocks than the smallest table: each member finds its own again. */
+#define MANY 130
+
+static void test_no_two_members_share_a_bit(void **state)
+{
+    (void)state;
+    static struct peer_config peers[MANY];
+    memset(&bench, 0, sizeof bench);
+    for (uint32_t i = 0; i < MANY; i++)
+        peers[i] = (struct peer_config){.node = i + 1,
+                                        .role = ROLE_DECODE,
+                                        .group_count = 1,
+                                        .pages_per_group = 4096,
+                                        .geometry = small_geometry(1, 2, 16)};
+    bench.config =
+        (struct node_config){.role = ROLE_FRONT, .peers = peers, .peer_count = MANY, .prefix_block_tokens = 64};
+    make_router(&bench.decoders, &bench.memory[1], ROLE_DECODE, ROUTER_PREFIX_AWARE);
+    enum { BLOCKS = 500 };
+    for (uint32_t m = 0; m < MANY; m++) {
+        uint64_t blocks[BLOCKS];
+        for (uint64_t b = 0; b < BLOCKS; b++)
+            blocks[b] = ((uint64_t)m << 32 | b) * UINT64_C(0x9e3779b97f4a7c15) + 1;
+        remember(m, blocks, BLOCKS);
+    }
+    for (uint32_t m = 0; m < MANY; m++) {
+        uint64_t blocks[BLOCKS];
+        for (uint64_t b = 0; b < BLOCKS; b++)
+            blocks[b] = ((uint64_t)m << 32 | b) * UINT64_C(0x9e3779b97f4a7c15) + 1;
+        assert_int_equal(choose_blocks(blocks, BLOCKS), m);
+        for (uint32_t other = 0; other < MANY; other++)
+            assert_int_equal(bench.decoders.matched[other], other == m ? BLOCKS * 128 : 0);
+    }
+}
+
 static void test_only_prefix_aware_remembers(void **state)
 {
     (void)state;
@@ -343,6 +391,8 @@ int main(void)
         CASE(test_least_kv_takes_the_roomiest),
         CASE(test_prefix_aware_weighs_what_is_cached_against_the_queue),
         CASE(test_a_replacement_has_nothing_cached),
+        CASE(test_what_a_member_evicted_is_forgotten),
+        CASE(test_no_two_members_share_a_bit),
         CASE(test_only_prefix_aware_remembers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
