@@ -5,7 +5,7 @@
  * it again is a check of its fingerprint, and a difference is an error.
  *
  * Times are integer nanoseconds from the start of the run. Means and percentiles exist only as views
- * (results_schema.c), and everything that reports reads views.
+ * (results_schema.c); reports compute the same ones in fewer readings of the rows.
  *
  * Functions return false, NULL or 0 on failure and describe it in `error`, which starts with the file's name. A store
  * is not thread-safe: whoever sweeps on several threads hands over one whole run at a time.
@@ -206,7 +206,9 @@ struct run_report {
     uint64_t prompt_tokens; /* of requests that completed after the warm-up */
     uint64_t output_tokens;
     int64_t duration_ns; /* from the end of the warm-up to the last event: what rates are over */
-    uint64_t served;     /* what goodput counts */
+    bool has_targets;
+    uint64_t
+        served; /* what goodput counts: requests within every target, or where there are none those that completed */
     uint64_t goodput_micro_per_s;
     struct metric_summary ttft;
     struct metric_summary tpot;
@@ -220,7 +222,8 @@ struct run_report {
     uint32_t instance_count;
 };
 
-/* Fills *report from the views; run_report_free() gives back its instances. */
+/* Fills *report, in two readings of the run's requests; the views, which are for users, say the same. run_report_free()
+ * gives back its instances. */
 bool results_run_read(struct results *store, int64_t run, struct run_report *report, struct user_error *error);
 void run_report_free(struct run_report *report);
 
@@ -264,6 +267,50 @@ struct results_requests {
 bool results_requests_read(struct results *store, int64_t run, struct results_requests *requests,
                            struct user_error *error);
 void results_requests_free(struct results_requests *requests);
+
+/* ---- Keeping ---------------------------------------------------------------------------------------------------- */
+
+/* Deleting a run deletes all that belongs to it, whoever does it and by whatever program; its number is not used
+ * again. */
+
+struct results_filter {
+    const char *scenario; /* a name; NULL: all */
+    const char *backend;  /* "sim", "real"; NULL: all */
+    const char *kind;     /* "run", "probe", "report"; NULL: all */
+    int64_t limit;        /* the newest so many; 0: all */
+};
+
+struct results_listed {
+    int64_t run;
+    const char *scenario;
+    const char *params; /* path=value lines */
+    int64_t seed;
+    const char *backend;
+    const char *kind;
+    const char *build;  /* identity */
+    const char *stored; /* UTC, ISO 8601 */
+    int64_t requests;
+    int64_t completed;
+};
+
+/* Calls `take` for each complete run, the newest first; the texts live as long as the call. */
+bool results_runs_each(struct results *store, const struct results_filter *filter,
+                       void (*take)(void *self, const struct results_listed *run), void *self,
+                       struct user_error *error);
+
+/* For a writer. */
+bool results_run_delete(struct results *store, int64_t run, struct user_error *error);
+
+struct results_garbage {
+    bool probes;                   /* probes and report runs of plans: a plan made again simulates them again */
+    int64_t before_unix_s;         /* runs stored before; 0: none */
+    const char *other_builds_than; /* simulated runs of other builds than this identity; NULL: none */
+};
+
+/* Deletes what is named, scenarios and builds that nothing refers to, and gives the space back to the file system.
+ * *runs: how many runs went. For a writer. */
+bool results_collect(struct results *store, const struct results_garbage *garbage, uint64_t *runs,
+                     struct user_error *error);
 
 /* Turns what a user calls a run into its id: a number; "last" and "last~N" (probes do not count); "NAME/SEED" or
  * "NAME", the newest run of a scenario. 0 and an error that names the nearest when there is none. */

@@ -1,6 +1,7 @@
 /* Reading runs and findings, from the views alone. See results.h. */
 #include "base/arith.h"
 #include "host/output.h"
+#include "host/quantiles.h"
 #include "run/results/results_internal.h"
 
 #include <inttypes.h>
@@ -69,17 +70,8 @@ static bool take_run(sqlite3_stmt *row, void *context)
     report->prompt_tokens = column_count(row, 16);
     report->output_tokens = column_count(row, 17);
     report->duration_ns = sqlite3_column_int64(row, 18);
-    report->served = column_count(row, 19);
-    if (report->duration_ns > 0)
-        report->goodput_micro_per_s =
-            mul_div_floor_u64(report->served, UINT64_C(1000000000000000), (uint64_t)report->duration_ns);
-    return true;
-}
-
-static bool take_prefix(sqlite3_stmt *row, void *context)
-{
-    struct run_report *report = context;
-    report->cached_tokens = column_count(row, 0);
+    report->has_targets = sqlite3_column_int(row, 19) != 0;
+    report->served = column_count(row, 20);
     return true;
 }
 
@@ -155,7 +147,7 @@ static bool take_instance(sqlite3_stmt *row, void *context)
     return true;
 }
 
-/* One metric a query: what SQLite sorts is freed at a query's end, and a view of many metrics keeps all of it. */
+/* One metric a query, from its views: what SQLite sorts is freed at a query's end. */
 static bool read_metric(struct results *store, int64_t run, const char *views, const char *name,
                         struct metric_summary *metric, struct user_error *error)
 {
@@ -168,15 +160,109 @@ static bool read_metric(struct results *store, int64_t run, const char *views, c
     return metric->count == 0 || each_row(store, sql, run, name, take_percentile, metric, error);
 }
 
+/* ---- Latencies of requests ----------------------------------------------------------------------------------------
+ */
+
+/* All latencies and spans of a run's requests in two readings of its rows. The views say the same of each, and are for
+ * users: they sort the rows once a metric, and of a million requests that takes longer than simulating them. */
+#define LATENCIES (3 + SPAN_COUNT)
+
+/* Most values that one second reading keeps; metrics that need more have readings of their own. */
+#define KEPT_MAX 1000000u
+
+static const uint32_t reported_percentiles[QUANTILES_WANTED] = {50, 90, 95, 99};
+
+struct latencies {
+    struct quantiles *of[LATENCIES];
+    uint64_t cached_tokens;
+    uint64_t requests;
+    int first; /* of those that are kept in this reading */
+    int end;
+};
+
+static bool take_counts(sqlite3_stmt *row, void *context)
+{
+    struct latencies *latencies = context;
+    latencies->requests++;
+    latencies->cached_tokens += column_count(row, LATENCIES);
+    for (int k = 0; k < LATENCIES; k++)
+        if (sqlite3_column_type(row, k) != SQLITE_NULL)
+            quantiles_count(latencies->of[k], sqlite3_column_int64(row, k));
+    return true;
+}
+
+static bool take_kept(sqlite3_stmt *row, void *context)
+{
+    struct latencies *latencies = context;
+    for (int k = latencies->first; k < latencies->end; k++)
+        if (sqlite3_column_type(row, k) != SQLITE_NULL)
+            quantiles_keep(latencies->of[k], sqlite3_column_int64(row, k));
+    return true;
+}
+
+/* Of as many metrics at once as fit. */
+static bool keep_all(struct results *store, const char *sql, int64_t run, struct latencies *latencies,
+                     struct user_error *error)
+{
+    uint64_t to_keep[LATENCIES];
+    for (int k = 0; k < LATENCIES; k++)
+        to_keep[k] = quantiles_counted(latencies->of[k]);
+    bool good = true;
+    for (int k = 0; good && k < LATENCIES; k = latencies->end) {
+        uint64_t sum = to_keep[k];
+        latencies->first = k;
+        latencies->end = k + 1;
+        while (latencies->end < LATENCIES && sum + to_keep[latencies->end] <= KEPT_MAX)
+            sum += to_keep[latencies->end++];
+        good = sum == 0 || each_row(store, sql, run, NULL, take_kept, latencies, error);
+    }
+    return good;
+}
+
+static struct metric_summary summary_of(struct quantiles *quantiles)
+{
+    struct quantiles_result result = quantiles_result(quantiles);
+    return (struct metric_summary){.count = result.count,
+                                   .mean_ns = result.mean,
+                                   .p50_ns = result.at[0],
+                                   .p90_ns = result.at[1],
+                                   .p95_ns = result.at[2],
+                                   .p99_ns = result.at[3],
+                                   .max_ns = result.max};
+}
+
+static bool read_latencies(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
+{
+    char sql[512] = "SELECT ttft_ns, tpot_ns, e2e_ns";
+    size_t used = strlen(sql);
+    for (int span = 0; span < SPAN_COUNT; span++)
+        used += (size_t)snprintf(sql + used, sizeof sql - used, ", %s_ns", span_names[span]);
+    snprintf(sql + used, sizeof sql - used, ", cached_tokens FROM request_latency WHERE run_id = ?");
+    struct latencies latencies = {.first = 0};
+    for (int k = 0; k < LATENCIES; k++)
+        latencies.of[k] = quantiles_make(reported_percentiles);
+    bool good =
+        each_row(store, sql, run, NULL, take_counts, &latencies, error) && keep_all(store, sql, run, &latencies, error);
+    if (good) {
+        struct metric_summary *metrics[3] = {&report->ttft, &report->tpot, &report->e2e};
+        for (int k = 0; k < LATENCIES; k++)
+            *(k < 3 ? metrics[k] : &report->spans[k - 3]) = summary_of(latencies.of[k]);
+        report->cached_tokens = latencies.cached_tokens;
+        if (!report->has_targets)
+            report->served = latencies.requests;
+        if (report->duration_ns > 0)
+            report->goodput_micro_per_s =
+                mul_div_floor_u64(report->served, UINT64_C(1000000000000000), (uint64_t)report->duration_ns);
+    }
+    for (int k = 0; k < LATENCIES; k++)
+        quantiles_free(latencies.of[k]);
+    return good;
+}
+
 static bool read_metrics(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
 {
-    bool good = read_metric(store, run, "latency", "ttft", &report->ttft, error) &&
-                read_metric(store, run, "latency", "tpot", &report->tpot, error) &&
-                read_metric(store, run, "latency", "e2e", &report->e2e, error) &&
-                read_metric(store, run, "itl", "itl", &report->itl, error);
-    for (int span = 0; span < SPAN_COUNT; span++)
-        good = good && read_metric(store, run, "span", span_names[span], &report->spans[span], error);
-    return good && read_metric(store, run, "transfer", "transfer", &report->transfer, error);
+    return read_latencies(store, run, report, error) && read_metric(store, run, "itl", "itl", &report->itl, error) &&
+           read_metric(store, run, "transfer", "transfer", &report->transfer, error);
 }
 
 bool results_run_read(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
@@ -186,16 +272,14 @@ bool results_run_read(struct results *store, int64_t run, struct run_report *rep
     bool good = each_row(store,
                          "SELECT run_id, scenario, scenario_identity, build_identity, backend, kind, params, seed,"
                          " trace_hash, event_count, final_draw, arrived, completed, rejected, failed, aborted,"
-                         " prompt_tokens, output_tokens, duration_ns, served"
-                         " FROM complete_run JOIN run_rate USING (run_id) WHERE run_id = ?",
+                         " prompt_tokens, output_tokens, end_ns - start_ns, has_targets, met_all_targets"
+                         " FROM complete_run WHERE run_id = ?",
                          run, NULL, take_run, report, error);
     if (good && report->run == 0) {
         user_error_set(error, store->path, 0, NULL, "holds no run %" PRId64, run);
         good = false;
     }
     good = good && read_metrics(store, run, report, error) &&
-           each_row(store, "SELECT cached_tokens FROM run_prefix WHERE run_id = ?", run, NULL, take_prefix, report,
-                    error) &&
            each_row(store, "SELECT transfer_ns, hidden_ns FROM run_transfer_hidden WHERE run_id = ?", run, NULL,
                     take_hidden, report, error) &&
            each_row(store,

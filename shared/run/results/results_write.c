@@ -176,13 +176,13 @@ static bool insert_params(struct results *store, const struct results_key *key, 
 static bool insert_run(struct results *store, const struct results_begin *begin, const char *params,
                        struct user_error *error)
 {
-    sqlite3_stmt *statement =
-        results_prepare(store,
-                        "INSERT INTO run (scenario_id, build_id, compiler, seed, backend, kind, params, has_targets,"
-                        " record, status, stored_unix_s, replay_of, recency)"
-                        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?,"
-                        " (SELECT coalesce(max(recency), 0) + 1 FROM run)) RETURNING id",
-                        error);
+    sqlite3_stmt *statement = results_prepare(
+        store,
+        "INSERT INTO run (id, scenario_id, build_id, compiler, seed, backend, kind, params, has_targets,"
+        " record, status, stored_unix_s, replay_of, recency)"
+        " VALUES ((SELECT last + 1 FROM run_number), ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?,"
+        " (SELECT coalesce(max(recency), 0) + 1 FROM run)) RETURNING id",
+        error);
     if (statement == NULL)
         return false;
     sqlite3_bind_int64(statement, 1, begin->key.scenario);
