@@ -294,6 +294,7 @@ static void place(struct deployment *deployment, struct filling *filling, const 
     } else {
         deployment->instances[node].host = deployment->machines - 1;
     }
+    deployment->instances[node].gpu = fits ? filling->used : 0;
     filling->used += ranks;
     deployment->gpus += ranks;
 }

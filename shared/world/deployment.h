@@ -53,6 +53,7 @@ struct deployment_instance {
     uint32_t pool;  /* index in the scenario; UINT32_MAX for the front */
     uint32_t ranks; /* 0 for the front */
     uint32_t host;  /* first machine it stands on; DEPLOYMENT_NO_HOST for the front */
+    uint32_t gpu;   /* of that machine, the first it has */
     struct parallelism parallelism;
     struct footprint footprint;
 };

@@ -102,6 +102,8 @@ static void draw_machine(struct rng *rng, struct hardware *machine)
                 .posting_ps = between(rng, 1, 200000),
                 .queue_depth = 1u << between(rng, 0, 8)},
     };
+    machine->nic.posts_together = one_in(rng, 2);
+    machine->nics_per_node = one_in(rng, 2) ? (uint32_t)between(rng, 1, machine->gpus_per_node) : 0;
     name(machine->name, sizeof machine->name, "drawn");
     name(machine->price_basis, sizeof machine->price_basis, "none");
     name(machine->nic.name, sizeof machine->nic.name, "drawn");

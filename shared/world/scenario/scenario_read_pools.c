@@ -56,12 +56,17 @@ static void check_gpu(const struct cursor *machine, const char *gpu)
 
 static void read_machine(const struct cursor *pool, struct hardware *machine)
 {
-    static const char *const others[] = {"nic", "steps"};
+    static const char *const others[] = {"nic", "nics", "steps"};
+    static const char *const nic_others[] = {"posting_by"};
     lua_State *L = pool->reader->L;
     cursor_push_table(pool, "machine", "machine");
     struct cursor cursor = cursor_below(pool, "machine");
     read_no_others(&cursor, &schema_machine, others, LENGTH(others));
     read_fields(&cursor, &schema_machine, machine);
+    read_fields(&cursor, &schema_machine_nics, machine);
+    if (machine->nics_per_node > machine->gpus_per_node)
+        cursor_fail(&cursor, "nics", "at most one NIC a GPU (%u) is wanted; several beside one GPU are one faster nic",
+                    machine->gpus_per_node);
     if (machine->gpu[0] != '\0') {
         /* Packs beside the scenario, for a GPU of one's own or newer measurements; the library has its own. */
         const struct sandbox *sandbox = sandbox_of(L);
@@ -71,8 +76,9 @@ static void read_machine(const struct cursor *pool, struct hardware *machine)
     }
     cursor_push_table(&cursor, "nic", "nic");
     struct cursor nic = cursor_below(&cursor, "nic");
-    read_no_others(&nic, &schema_nic, NULL, 0);
+    read_no_others(&nic, &schema_nic, nic_others, LENGTH(nic_others));
     read_fields(&nic, &schema_nic, &machine->nic);
+    read_fields(&nic, &schema_nic_posting, &machine->nic);
     lua_pop(L, 1);
     scenario_read_steps(&cursor, machine);
     lua_pop(L, 1);

@@ -104,6 +104,18 @@ static const struct field nic_fields[] = {
 };
 const struct schema schema_nic = {nic_fields, LENGTH(nic_fields)};
 
+/* Apart from the others, for they have a place in the canonical text only where they say something. */
+static const struct field_name posting_names[] = {{"rank", 0}, {"instance", 1}};
+static const struct field nic_posting_fields[] = {
+    NAME("posting_by", struct nic, posts_together, 0, posting_names),
+};
+const struct schema schema_nic_posting = {nic_posting_fields, LENGTH(nic_posting_fields)};
+
+static const struct field machine_nics_fields[] = {
+    COUNT("nics", struct hardware, nics_per_node, 0, 1, 1024, NULL),
+};
+const struct schema schema_machine_nics = {machine_nics_fields, LENGTH(machine_nics_fields)};
+
 static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
     TEXT("gpu", struct hardware, gpu), /* scenario_read_steps.c says when it may be absent */

@@ -52,6 +52,8 @@ extern const struct schema schema_top;
 extern const struct schema schema_model;
 extern const struct schema schema_machine;
 extern const struct schema schema_nic;
+extern const struct schema schema_nic_posting;  /* of struct nic */
+extern const struct schema schema_machine_nics; /* of struct hardware */
 extern const struct schema schema_steps;
 extern const struct schema schema_steps_draft;
 extern const struct schema schema_pool;

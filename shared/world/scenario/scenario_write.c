@@ -62,8 +62,10 @@ static void write_machine(FILE *out, const struct hardware *machine)
 {
     fprintf(out, "      machine = machine {\n        ");
     write_fields(out, &schema_machine, machine, NULL);
+    write_fields(out, &schema_machine_nics, machine, NULL);
     fprintf(out, "\n        nic = nic { ");
     write_fields(out, &schema_nic, &machine->nic, NULL);
+    write_fields(out, &schema_nic_posting, &machine->nic, NULL);
     fprintf(out, "},\n");
     if (machine->steps != NULL) {
         fprintf(out, "        steps = { ");
