@@ -1,9 +1,10 @@
 /* The inside of the network: what nic.c, route.c, flow.c, sharing.c and network.c share. Users include network.h.
  *
  * Words. A *resource* is something whose time is shared: the NICs of one side of an instance that are always loaded
- * alike count as one, and so do the threads that post for its ranks. A *route* is what a transfer plan costs between two instances,
- * worked out on first use. A *port* is one side (in or out, NICs or NVLink) of one instance, or of those that share a
- * NIC; flows that can reach one another over ports form a component, and only a component is ever re-rated.
+ * alike count as one, and so do the threads that post for its ranks. A *route* is what a transfer plan costs between
+ * two instances, worked out on first use. A *port* is one side (in or out, NICs or NVLink) of one instance, or of those
+ * that share a NIC; flows that can reach one another over ports form a component, and only a component is ever
+ * re-rated.
  */
 #ifndef TANDEM_SIM_NET_NETWORK_INTERNAL_H
 #define TANDEM_SIM_NET_NETWORK_INTERNAL_H

@@ -10,8 +10,8 @@
  * memory system, and no thread posts them one by one.
  *
  * Most plans load all ranks of an instance, or of one attention group, alike. Ranks of a side that no plan so far tells
- * apart share one resource; a plan that does splits it. So the usual transfer has three loads, not three per rank. A NIC
- * that GPUs share is one place for all ranks of an instance beside it, and one resource for all instances.
+ * apart share one resource; a plan that does splits it. So the usual transfer has three loads, not three per rank. A
+ * NIC that GPUs share is one place for all ranks of an instance beside it, and one resource for all instances.
  */
 #include "sim/net/network_internal.h"
 
@@ -46,7 +46,7 @@ static uint64_t shared_nic(const struct network_node *node, uint32_t rank)
     if (nics == 0 || nics >= gpus)
         return NIC_OWN;
     uint32_t gpu = node->gpu + rank;
-    return (uint64_t)(node->host + gpu / gpus) * nics + (uint64_t)(gpu % gpus) * nics / gpus;
+    return (uint64_t)(node->machine + gpu / gpus) * nics + (uint64_t)(gpu % gpus) * nics / gpus;
 }
 
 /* The lowest rank of the node beside the NIC; NONE: no rank is. */
@@ -98,8 +98,8 @@ static uint32_t resource_known(const struct network *network, const struct netwo
 {
     uint64_t nic = shared_nic(&nodes[index], rank);
     for (uint32_t i = 0; nic != NIC_OWN && i < index; i++) {
-        uint32_t beside = network->nodes[i].nic_port == network->nodes[index].nic_port ? rank_beside(&nodes[i], nic)
-                                                                                      : NONE;
+        uint32_t beside =
+            network->nodes[i].nic_port == network->nodes[index].nic_port ? rank_beside(&nodes[i], nic) : NONE;
         if (beside != NONE)
             return network->nodes[i].resource_of[side][beside];
     }
@@ -331,7 +331,8 @@ static uint32_t route_add(struct network *network, const struct transfer_plan *p
 {
     const struct fabric_node *from = &network->nodes[source];
     const struct fabric_node *to = &network->nodes[destination];
-    bool nvlink = from->nvlink_domain == to->nvlink_domain && from->nvlink_bytes_per_s > 0 && to->nvlink_bytes_per_s > 0;
+    bool nvlink =
+        from->nvlink_domain == to->nvlink_domain && from->nvlink_bytes_per_s > 0 && to->nvlink_bytes_per_s > 0;
     network->routes =
         fabric_grow(network->routes, &network->route_capacity, network->route_count + 1, sizeof *network->routes);
     struct route *route = &network->routes[network->route_count];

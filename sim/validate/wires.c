@@ -202,8 +202,8 @@ static int64_t layer_ns(const struct nic *nic, uint32_t prompt)
     return flow_time(nic, 4, 1, 2, chunk / 128, 32768).landed_ns;
 }
 
-/* Two constants from the rows of 4096 and 16384 tokens: a time before the first byte, and what the thread that posts for
- * a rank takes for a write. With them the NIC is asked about the others. */
+/* Two constants from the rows of 4096 and 16384 tokens: a time before the first byte, and what the thread that posts
+ * for a rank takes for a write. With them the NIC is asked about the others. */
 static struct nic fitted_nic(const struct nic *nic, const struct csv_table *table)
 {
     uint32_t transfer = csv_column(table, "transfer_us");

@@ -184,8 +184,8 @@ static void one_thread_posts_for_all_ranks(void **state)
 }
 
 /* Two instances of two ranks on a machine, and their peers on another. With a NIC a GPU each transfer has two; with two
- * NICs for four GPUs it has one, as both ranks stand beside it; with one for all, the transfers halve it. A NIC that goes
- * down does so for all who share it. */
+ * NICs for four GPUs it has one, as both ranks stand beside it; with one for all, the transfers halve it. A NIC that
+ * goes down does so for all who share it. */
 static void nics_are_shared(void **state)
 {
     (void)state;
@@ -199,13 +199,15 @@ static void nics_are_shared(void **state)
         struct network_node nodes[4];
         for (uint32_t n = 0; n < 4; n++)
             nodes[n] = (struct network_node){
-                .ranks = 2, .nvlink_domain = n, .host = n / 2, .gpu = n % 2 * 2, .hardware = hardware};
+                .ranks = 2, .nvlink_domain = n, .machine = n / 2, .gpu = n % 2 * 2, .hardware = hardware};
         struct network *network = network_make(nodes, 4, false);
         int64_t last_ns;
         for (int down = 0; down < 2; down++) {
             int64_t start_ns = down * 10000000;
-            network_start(network, start_ns, &(struct flow_spec){.source = 0, .destination = 2, .plan = plan, .units = 10});
-            network_start(network, start_ns, &(struct flow_spec){.source = 1, .destination = 3, .plan = plan, .units = 10});
+            network_start(network, start_ns,
+                          &(struct flow_spec){.source = 0, .destination = 2, .plan = plan, .units = 10});
+            network_start(network, start_ns,
+                          &(struct flow_spec){.source = 1, .destination = 3, .plan = plan, .units = 10});
             if (down) { /* a NIC beside the first instance, for the first millisecond */
                 network_nic(network, start_ns, 0, 1, false);
                 network_nic(network, start_ns + 1000000, 0, 0, true);
@@ -612,8 +614,8 @@ static void queueing_formulas_hold(void **state)
 
 /* Qwen3-235B (94 layers, 4 KV heads of 128, bf16), TP4 to TP4 over EFA, 128-token pages: 32 KiB runs, two planes, four
  * ranks. arXiv 2510.27656 reports 0.661, 0.952 and 1.610 ms a layer for 4K, 8K and 16K tokens, of which all but the
- * growth of about 1.25 us a page is a latency that overlaps with the next layer. The growth is what a rank's thread needs
- * to post its quarter of the writes at 5 us each; with that as the cost of a write the slope is met. */
+ * growth of about 1.25 us a page is a latency that overlaps with the next layer. The growth is what a rank's thread
+ * needs to post its quarter of the writes at 5 us each; with that as the cost of a write the slope is met. */
 static void layer_transfer_grows_with_the_posting_cost(void **state)
 {
     (void)state;

@@ -76,7 +76,7 @@ static void swarm_make(struct swarm *swarm, struct rng *rng)
     for (uint32_t i = 0; i < SWARM_NODES; i++) {
         swarm->nodes[i] = (struct network_node){.ranks = SWARM_RANKS};
         swarm->nodes[i].nvlink_domain = (uint32_t)rng_below(rng, 4);
-        swarm->nodes[i].host = i / 2;
+        swarm->nodes[i].machine = i / 2;
         swarm->nodes[i].gpu = i % 2 * SWARM_RANKS;
         swarm->nodes[i].hardware.gpus_per_node = 2 * SWARM_RANKS;
         swarm->nodes[i].hardware.nics_per_node = nics;

@@ -35,7 +35,7 @@ static void run(lua_State *L, const char *name)
 
 static int load_protected(lua_State *L)
 {
-    static const char *const others[] = {"nic", "nics", "steps"};
+    static const char *const others[] = {"between_instances", "nic", "nics", "steps"};
     static const char *const nic_others[] = {"posting_by"};
     struct request *request = lua_touserdata(L, 1);
     struct reader reader = {.L = L, .origins = &request->origins};

@@ -122,6 +122,15 @@ static void visit_draft(const struct walk *walk, const struct pool *pool)
         visit_fields(walk, path, &schema_model, &pool->draft.model);
 }
 
+static void visit_placement(const struct walk *walk, const struct pool *pool)
+{
+    char path[READ_PATH_SIZE];
+    char text[PLACEMENT_TEXT_SIZE];
+    snprintf(path, sizeof path, "pools.%s.placement", pool->name);
+    placement_text(&pool->placement, text, sizeof text);
+    walk->visit(walk->context, path, text);
+}
+
 static void visit_pool(const struct walk *walk, const struct pool *pool)
 {
     char path[READ_PATH_SIZE];
@@ -136,6 +145,7 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
         visit_fields(walk, path, &schema_sharding, &pool->shardings[k]);
     }
     visit_draft(walk, pool);
+    visit_placement(walk, pool);
     snprintf(path, sizeof path, "pools.%s", pool->name);
     if (pool_replaces(pool)) /* as with drafts: other scenarios mean what they meant */
         visit_fields(walk, path, &schema_replace, pool);

@@ -80,6 +80,11 @@ extern const uint32_t load_name_count;
 extern const struct field_name fault_names[];
 extern const uint32_t fault_name_count;
 
+/* "packed", "apart from decode", "{1, 1, 2}": as the scenario says it. */
+#define PLACEMENT_TEXT_SIZE (8 * SCENARIO_PLACES_MAX)
+struct placement;
+void placement_text(const struct placement *placement, char *text, size_t size);
+
 /* A member of a struct by its field, as an integer; texts apart. */
 int64_t field_load(const struct field *field, const void *base);
 void field_store(const struct field *field, void *base, int64_t value);

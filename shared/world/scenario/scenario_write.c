@@ -112,6 +112,11 @@ static void write_pool(FILE *out, const struct pool *pool)
     write_fields(out, &schema_pool, pool, NULL);
     if (pool->count_min != pool->count || pool->count_max != pool->count)
         fprintf(out, "plan = { %" PRIu32 ", %" PRIu32 " }, ", pool->count_min, pool->count_max);
+    if (pool->placement.kind != PLACEMENT_APART) {
+        char text[PLACEMENT_TEXT_SIZE];
+        placement_text(&pool->placement, text, sizeof text);
+        fprintf(out, "placement = %s, ", text);
+    }
     fprintf(out, "\n      shardings = { ");
     for (uint32_t k = 0; k < pool->sharding_count; k++) {
         fprintf(out, "{ ");
