@@ -309,6 +309,13 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
     load->session_block_tokens = most * between(rng, 1, 2);
     load->prompt = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 50)};
     load->output.high = min_u32(load->output.high, 20);
+    if (one_in(rng, 2)) {
+        load->rate_micro_per_s = 0;
+        load->concurrency = between(rng, 1, 4);
+    }
+    if (one_in(rng, 2))
+        load->session_first =
+            (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 90)};
 }
 
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
