@@ -115,7 +115,7 @@ static void test_shapes(void **state)
         {"uniform(512, 2048)", "ms(3)",
          "plan.lua:20: load.prompt: a number of tokens, uniform(low, high) or quantiles { ... } is wanted"},
         {"poisson {", "sessions { turns = 3, concurrency = 2,",
-         "plan.lua:18: load.rate: either a rate, at which conversations begin, or concurrency, so many at a time, is "
+         "plan.lua:19: load.rate: either a rate, at which conversations begin, or concurrency, so many at a time, is "
          "wanted, not both"},
         {"[0] = 1,", "", "plan.lua:21: load.output: needs [0] and [1000], the shortest and the longest"},
         {"[500] = 100", "[500] = 1000", "plan.lua:21: load.output.1000: must be at least 1000, not 900"},
