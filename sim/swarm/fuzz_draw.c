@@ -198,11 +198,10 @@ static void draw_pools(struct rng *rng, const struct tastes *tastes, struct draw
         {ROLE_DECODE, "decode2", true},   {ROLE_MIXED, "mixed", false},     {ROLE_MIXED, "mixed2", true},
     };
     static const uint32_t pages[] = {16, 16, 8, 4, 1, 32};
-    bool mixed = tastes->colocated || one_in(rng, 20);
     uint32_t most = 1;
     for (size_t i = 0; i < LENGTH(pools); i++) {
-        bool wanted = pools[i].role == ROLE_MIXED ? mixed : !tastes->colocated;
-        if (!wanted || (pools[i].second && !(tastes->pools && one_in(rng, 2))))
+        if ((pools[i].role == ROLE_MIXED) != tastes->colocated ||
+            (pools[i].second && !(tastes->pools && one_in(rng, 2))))
             continue;
         uint32_t page = pages[rng_below(rng, LENGTH(pages))];
         most = max_u32(most, page);
