@@ -124,7 +124,7 @@ static bool open_nic(struct nic *nic, const struct provider *provider, const cha
     *nic = (struct nic){.list = NULL};
     struct fi_info *hints = hints_make(provider, devices);
     if (hints == NULL) {
-        snprintf(error, error_size, "fabric %s: out of memory", provider->name);
+        snprintf(error, error_size, "fabric %s: %s", provider->name, fi_strerror(FI_ENOMEM));
         return false;
     }
     /* The address is that of this side: a provider left to choose binds to the default interface, loopback or not.

@@ -13,6 +13,10 @@ extern const struct command command_pack;
 extern const struct command command_fuzz;
 extern const struct command command_check;
 extern const struct command command_trace;
+extern const struct command command_runs;
+extern const struct command command_show;
+extern const struct command command_rm;
+extern const struct command command_gc;
 
 /* The simulator as a backend of `tandem run`, and the options that it alone takes. */
 int run_simulated(const struct command_context *command, const struct arguments *arguments, struct user_error *error);

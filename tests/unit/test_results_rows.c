@@ -54,6 +54,55 @@ static void check_metric(const char *name, const struct metric_summary *metric, 
     assert_int_equal(metric->max_ns, values[count - 1]);
 }
 
+/* The views, which users ask, say of a metric what the report says. */
+static void check_views(struct results *store, int64_t run, const char *views, const char *name,
+                        const struct metric_summary *metric)
+{
+    char *sql = sqlite3_mprintf("SELECT count, mean_ns, max_ns, (SELECT group_concat(value_ns) FROM"
+                                " (SELECT value_ns FROM run_%s_percentile WHERE run_id = %lld AND metric = %Q"
+                                " ORDER BY percentile)) FROM run_%s_mean WHERE run_id = %lld AND metric = %Q",
+                                views, (long long)run, name, views, (long long)run, name);
+    sqlite3_stmt *statement;
+    assert_int_equal(sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL), SQLITE_OK);
+    sqlite3_free(sql);
+    int code = sqlite3_step(statement);
+    if (metric->count == 0) {
+        assert_true(code == SQLITE_DONE || sqlite3_column_int64(statement, 0) == 0);
+    } else {
+        assert_int_equal(code, SQLITE_ROW);
+        char percentiles[128];
+        snprintf(percentiles, sizeof percentiles, "%lld,%lld,%lld,%lld", (long long)metric->p50_ns,
+                 (long long)metric->p90_ns, (long long)metric->p95_ns, (long long)metric->p99_ns);
+        assert_int_equal(sqlite3_column_int64(statement, 0), metric->count);
+        assert_int_equal(sqlite3_column_int64(statement, 1), metric->mean_ns);
+        assert_int_equal(sqlite3_column_int64(statement, 2), metric->max_ns);
+        assert_string_equal((const char *)sqlite3_column_text(statement, 3), percentiles);
+    }
+    sqlite3_finalize(statement);
+}
+
+static int64_t number(struct results *store, const char *sql, int64_t run)
+{
+    sqlite3_stmt *statement;
+    assert_int_equal(sqlite3_prepare_v2(store->db, sql, -1, &statement, NULL), SQLITE_OK);
+    sqlite3_bind_int64(statement, 1, run);
+    int64_t value = sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+    sqlite3_finalize(statement);
+    return value;
+}
+
+static void check_all_views(struct results *store, int64_t run, const struct run_report *report)
+{
+    check_views(store, run, "latency", "ttft", &report->ttft);
+    check_views(store, run, "latency", "tpot", &report->tpot);
+    check_views(store, run, "latency", "e2e", &report->e2e);
+    for (int span = 0; span < SPAN_COUNT; span++)
+        check_views(store, run, "span", span_names[span], &report->spans[span]);
+    assert_int_equal(number(store, "SELECT served FROM run_rate WHERE run_id = ?", run), report->served);
+    assert_int_equal(number(store, "SELECT cached_tokens FROM run_prefix WHERE run_id = ?", run),
+                     report->cached_tokens);
+}
+
 /* Compares a stored run of the fixture with its rows. */
 static void check_run(struct results *store, int64_t run, uint64_t seed, uint32_t requests)
 {
@@ -84,6 +133,7 @@ static void check_run(struct results *store, int64_t run, uint64_t seed, uint32_
     check_metric("ttft", &report.ttft, values[SPAN_COUNT], completed);
     check_metric("e2e", &report.e2e, values[SPAN_COUNT + 1], completed);
     check_metric("tpot", &report.tpot, values[SPAN_COUNT + 2], with_tpot);
+    check_all_views(store, run, &report);
     run_report_free(&report);
 }
 
@@ -206,7 +256,7 @@ static void goodput_counts_what_the_scenario_asks(void **state)
     uint64_t *itl = fixture_itl();
     for (uint64_t seed = 1; seed <= 2; seed++) {
         struct results_begin begin = fixture_begin(store, seed);
-        begin.has_targets = seed == 1;
+        begin.targets = seed == 1 ? &fixture_targets : NULL;
         assert_int_not_equal(results_run_begin(store, &begin, &error), 0);
         uint64_t counted = 0;
         for (uint32_t k = 0; k < 100; k++) {
@@ -220,12 +270,12 @@ static void goodput_counts_what_the_scenario_asks(void **state)
         assert_true(results_run_commit(store, &summary, 0, fixture_instances, 2, itl, &error));
         struct run_report report;
         assert_true(results_run_read(store, (int64_t)seed, &report, &error));
-        uint64_t expected = begin.has_targets ? summary.met_all_targets : counted;
+        uint64_t expected = begin.targets != NULL ? summary.met_all_targets : counted;
         assert_int_equal(report.served, expected);
         assert_int_equal(report.duration_ns, 20 * NS_PER_S);
         assert_int_equal(report.goodput_micro_per_s, expected * 50000);
-        assert_int_equal(report.requests, 100);
-        assert_int_equal(report.completed, summary.completed);
+        assert_int_equal(report.requests + report.warmup_requests, 100);
+        assert_int_equal(report.completed, counted);
         assert_int_equal(report.instance_count, 2);
         assert_string_equal(report.instances[0].name, "prefill-0");
         assert_string_equal(report.instances[1].role, "decode");

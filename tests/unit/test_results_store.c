@@ -207,7 +207,7 @@ static void migrations_are_applied_from_where_the_file_is(void **state)
 
     /* A step that fails half way leaves the file as it was. */
     assert_false(results_schema_apply(db, path, test_migrations, 3, &error));
-    assert_non_null(strstr(error.text, "changing the schema"));
+    assert_non_null(strstr(error.text, "cannot be brought from schema version"));
     assert_int_equal(ask(path, "PRAGMA user_version"), 2);
     assert_int_equal(ask(path, "SELECT count(*) FROM sqlite_schema"), 1);
     sqlite3_close(db);
@@ -241,13 +241,75 @@ static void transfers_of_version_2_are_kept(void **state)
     sqlite3 *db;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
     assert_true(results_schema_apply(db, path, results_migrations, 2, &error));
-    assert_int_equal(sqlite3_exec(db, "INSERT INTO transfer VALUES (1,2,3,4,5,6,7,8,9,10,11)", NULL, NULL, NULL),
+    assert_int_equal(sqlite3_exec(db,
+                                  "INSERT INTO run (id, scenario_id, build_id, compiler, seed, backend, kind, params,"
+                                  " has_targets, record, status, stored_unix_s, recency)"
+                                  " VALUES (1, 1, 1, '', 1, 'sim', 'run', '', 0, 0, 'running', 0, 1);"
+                                  "INSERT INTO transfer VALUES (1,2,3,4,5,6,7,8,9,10,11)",
+                                  NULL, NULL, NULL),
                      SQLITE_OK);
     assert_true(results_schema_apply(db, path, results_migrations, results_migration_count, &error));
     sqlite3_close(db);
     assert_int_equal(ask(path, "SELECT count(*) FROM transfer WHERE request = 2 AND epoch = 3 AND layers = 6 AND"
                                " bytes = 7 AND posted_ns = 9 AND confirmed_ns = 11 AND ticket = 0"),
                      1);
+    fixture_remove(path);
+}
+
+/* ---- Runs that go ---------------------------------------------------------------------------------------------------
+ */
+
+static const char *const orphans = "SELECT (SELECT count(*) FROM request WHERE run_id NOT IN (SELECT id FROM run))"
+                                   " + (SELECT count(*) FROM instance WHERE run_id NOT IN (SELECT id FROM run))"
+                                   " + (SELECT count(*) FROM itl_histogram WHERE run_id NOT IN (SELECT id FROM run))"
+                                   " + (SELECT count(*) FROM run_param WHERE run_id NOT IN (SELECT id FROM run))";
+
+/* As sqlite3 does it, for which foreign keys are words. */
+static void a_run_deleted_by_hand_leaves_nothing(void **state)
+{
+    (void)state;
+    char *path = fixture_path();
+    struct user_error error = {.set = false};
+    struct results *store = fixture_open(path, RESULTS_WRITE);
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        assert_int_equal(fixture_run(store, seed, 20, &error), seed);
+    fixture_close(store);
+    execute(path, "DELETE FROM run WHERE id = 3");
+    assert_int_equal(ask(path, "SELECT count(*) FROM request WHERE run_id = 3"), 0);
+    assert_int_equal(ask(path, orphans), 0);
+    /* Its number is not given again, and what comes next is stored like any other. */
+    store = fixture_open(path, RESULTS_WRITE);
+    assert_int_equal(fixture_run(store, 4, 20, &error), 4);
+    assert_int_equal(fixture_run(store, 3, 20, &error), 5);
+    fixture_close(store);
+    execute(path, "DELETE FROM scenario");
+    assert_int_equal(ask(path, "SELECT count(*) FROM run"), 0);
+    assert_int_equal(ask(path, orphans), 0);
+    store = fixture_open(path, RESULTS_WRITE);
+    assert_int_equal(fixture_run(store, 1, 20, &error), 6);
+    fixture_close(store);
+    fixture_remove(path);
+}
+
+static void orphans_of_older_versions_are_swept(void **state)
+{
+    (void)state;
+    char *path = fixture_path();
+    struct user_error error = {.set = false};
+    sqlite3 *db;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_true(results_schema_apply(db, path, results_migrations, 7, &error));
+    sqlite3_close(db);
+    execute(path, "INSERT INTO instance (run_id, node, name, role, ranks, requests, busy_ns, compute_bound_ns,"
+                  " bandwidth_bound_ns, communication_bound_ns, overhead_bound_ns, steps, prefill_tokens,"
+                  " decode_tokens, pages_total, pages_held_peak, page_wait_ns, handoff_wait_ns, preemptions,"
+                  " nic_transmit_busy_ns, nic_receive_busy_ns, nic_op_bound_ns, nic_bytes)"
+                  " VALUES (1, 1, 'prefill-0', 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)");
+    assert_int_equal(ask(path, orphans), 1);
+    struct results *store = fixture_open(path, RESULTS_WRITE);
+    assert_int_equal(fixture_run(store, 1, 20, &error), 1); /* it could not be stored while that was there */
+    fixture_close(store);
+    assert_int_equal(ask(path, orphans), 0);
     fixture_remove(path);
 }
 
@@ -340,6 +402,8 @@ int main(void)
         cmocka_unit_test(migrations_are_applied_from_where_the_file_is),
         cmocka_unit_test(every_old_version_is_brought_up_to_date),
         cmocka_unit_test(transfers_of_version_2_are_kept),
+        cmocka_unit_test(a_run_deleted_by_hand_leaves_nothing),
+        cmocka_unit_test(orphans_of_older_versions_are_swept),
         cmocka_unit_test(a_second_writer_is_told_who_writes),
         cmocka_unit_test(a_run_in_progress_is_not_seen),
         cmocka_unit_test(seeds_beyond_the_column_are_refused),

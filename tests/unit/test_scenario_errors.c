@@ -114,6 +114,9 @@ static void test_shapes(void **state)
          "plan.lua:20: uniform takes two whole numbers of tokens, as in uniform(512, 2048)"},
         {"uniform(512, 2048)", "ms(3)",
          "plan.lua:20: load.prompt: a number of tokens, uniform(low, high) or quantiles { ... } is wanted"},
+        {"poisson {", "sessions { turns = 3, concurrency = 2,",
+         "plan.lua:19: load.rate: either a rate, at which conversations begin, or concurrency, so many at a time, is "
+         "wanted, not both"},
         {"[0] = 1,", "", "plan.lua:21: load.output: needs [0] and [1000], the shortest and the longest"},
         {"[500] = 100", "[500] = 1000", "plan.lua:21: load.output.1000: must be at least 1000, not 900"},
         {"[500] = 100", "[50.5] = 100",
@@ -162,15 +165,14 @@ static void test_parts_that_do_not_fit(void **state)
          "plan.lua:11: pools.prefill.chunk: must be at most token_budget (8192), not 8193"},
         {"role = 'decode'", "role = 'prefill'",
          "plan.lua:5: pools: a pool of role 'decode' is missing: prefill and decode, or mixed"},
-        {"role = 'decode'", "role = 'mixed'", "plan.lua:5: pools: a pool of role 'decode' is missing beside 'prefill'"},
+        {"role = 'decode'", "role = 'mixed'",
+         "plan.lua:5: pools: mixed pools would get no requests beside prefill ones: prefill and decode, or mixed"},
         {"batch_max = 128", "placement = 'near'",
          "plan.lua:15: pools.decode.placement: \"apart\", \"packed\", \"spread\", \"apart from POOL\", \"beside POOL\" "
-         "or a "
-         "machine for each instance, as in {1, 1, 2}, is wanted"},
+         "or a machine for each instance, as in {1, 1, 2}, is wanted"},
         {"batch_max = 128", "placement = 'apart from '",
          "plan.lua:15: pools.decode.placement: \"apart\", \"packed\", \"spread\", \"apart from POOL\", \"beside POOL\" "
-         "or a "
-         "machine for each instance, as in {1, 1, 2}, is wanted"},
+         "or a machine for each instance, as in {1, 1, 2}, is wanted"},
         {"batch_max = 128", "placement = 'apart from prefil'",
          "plan.lua:15: pools.decode.placement: there is no pool 'prefil'"},
         {"batch_max = 128", "placement = 'beside decode'",

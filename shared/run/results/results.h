@@ -5,7 +5,7 @@
  * it again is a check of its fingerprint, and a difference is an error.
  *
  * Times are integer nanoseconds from the start of the run. Means and percentiles exist only as views
- * (results_schema.c), and everything that reports reads views.
+ * (results_schema.c); reports compute the same ones in fewer readings of the rows.
  *
  * Functions return false, NULL or 0 on failure and describe it in `error`, which starts with the file's name. A store
  * is not thread-safe: whoever sweeps on several threads hands over one whole run at a time.
@@ -19,6 +19,7 @@
 
 #include "run/run_record.h"
 #include "host/user_error.h"
+#include "world/scenario/scenario.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -84,10 +85,11 @@ bool results_run_find(struct results *store, const struct results_key *key, int6
 struct results_begin {
     struct results_key key;
     enum results_kind kind;
-    int64_t replay_of;    /* the run whose arrivals this one has; 0: none */
-    uint32_t record;      /* enum results_record */
-    bool has_targets;     /* goodput counts requests within every limit; otherwise it counts completed ones */
-    const char *compiler; /* not part of the key by design; kept to find out where that fails */
+    int64_t replay_of;             /* the run whose arrivals this one has; 0: none */
+    uint32_t record;               /* enum results_record */
+    const struct targets *targets; /* where there are any goodput counts requests within every limit, else those that
+                                      completed; NULL: none */
+    const char *compiler;          /* not part of the key by design; kept to find out where that fails */
 };
 
 /* Starts a run and returns its id. Until the commit nobody else sees it. Where the key is already stored this is a
@@ -166,6 +168,24 @@ struct metric_summary {
     int64_t max_ns;
 };
 
+/* What became of requests that were not served: so many, for this reason. */
+struct ending {
+    enum outcome outcome; /* OUTCOME_REJECTED or OUTCOME_FAILED */
+    uint8_t reason;       /* enum reject_reason or enum fail_reason */
+    uint64_t requests;
+};
+#define ENDINGS_MAX 24
+
+/* A target beside what the run came to. As the planner counts, a request that was not served misses every target of a
+ * latency of its own; gaps between tokens are those of requests that completed. */
+struct target_report {
+    struct target target;
+    bool known; /* false: no completed request has such a latency */
+    int64_t value_ns;
+    uint64_t missed; /* of the run's counted requests; of a target of gaps 0 */
+    bool met;
+};
+
 struct instance_report {
     char name[48];
     char role[16];
@@ -198,7 +218,9 @@ struct run_report {
     uint64_t trace_hash;
     uint64_t event_count;
     uint64_t final_draw;
-    uint64_t requests; /* arrived; like the next four, the warm-up included */
+    bool has_warmup;
+    uint64_t warmup_requests; /* that arrived before the warm-up ended: in no other number here */
+    uint64_t requests;        /* arrived after it */
     uint64_t completed;
     uint64_t rejected;
     uint64_t failed;
@@ -206,8 +228,16 @@ struct run_report {
     uint64_t prompt_tokens; /* of requests that completed after the warm-up */
     uint64_t output_tokens;
     int64_t duration_ns; /* from the end of the warm-up to the last event: what rates are over */
-    uint64_t served;     /* what goodput counts */
+    uint64_t
+        served; /* what goodput counts: requests within every target, or where there are none those that completed */
     uint64_t goodput_micro_per_s;
+    uint32_t ending_count;
+    struct ending endings[ENDINGS_MAX]; /* rejections first, then by reason */
+    uint32_t target_count;
+    struct target_report targets[SCENARIO_TARGETS_MAX];
+    uint32_t attainment_asked_permille; /* of counted requests, within all targets at once; 0: not asked */
+    uint64_t counted;                   /* completed, rejected or failed after the warm-up */
+    uint64_t met_all_targets;
     struct metric_summary ttft;
     struct metric_summary tpot;
     struct metric_summary itl;
@@ -220,13 +250,17 @@ struct run_report {
     uint32_t instance_count;
 };
 
-/* Fills *report from the views; run_report_free() gives back its instances. */
+/* Fills *report, in two readings of the run's requests; the views, which are for users, say the same. run_report_free()
+ * gives back its instances. */
 bool results_run_read(struct results *store, int64_t run, struct run_report *report, struct user_error *error);
 void run_report_free(struct run_report *report);
 
 /* Share of the prompt tokens that prefillers had cached; output tokens a second in tenths. */
 uint32_t run_report_cached_permille(const struct run_report *report);
 uint64_t run_report_output_tokens_deci_per_s(const struct run_report *report);
+
+/* Whether every target was met, and the attainment that is asked for. */
+bool run_report_met(const struct run_report *report);
 
 /* Time inside the node per step; negative where it was not measured. */
 int64_t instance_report_node_ns_per_step(const struct instance_report *instance);
@@ -264,6 +298,50 @@ struct results_requests {
 bool results_requests_read(struct results *store, int64_t run, struct results_requests *requests,
                            struct user_error *error);
 void results_requests_free(struct results_requests *requests);
+
+/* ---- Keeping ---------------------------------------------------------------------------------------------------- */
+
+/* Deleting a run deletes all that belongs to it, whoever does it and by whatever program; its number is not used
+ * again. */
+
+struct results_filter {
+    const char *scenario; /* a name; NULL: all */
+    const char *backend;  /* "sim", "real"; NULL: all */
+    const char *kind;     /* "run", "probe", "report"; NULL: all */
+    int64_t limit;        /* the newest so many; 0: all */
+};
+
+struct results_listed {
+    int64_t run;
+    const char *scenario;
+    const char *params; /* path=value lines */
+    int64_t seed;
+    const char *backend;
+    const char *kind;
+    const char *build;  /* identity */
+    const char *stored; /* UTC, ISO 8601 */
+    int64_t requests;
+    int64_t completed;
+};
+
+/* Calls `take` for each complete run, the newest first; the texts live as long as the call. */
+bool results_runs_each(struct results *store, const struct results_filter *filter,
+                       void (*take)(void *self, const struct results_listed *run), void *self,
+                       struct user_error *error);
+
+/* For a writer. */
+bool results_run_delete(struct results *store, int64_t run, struct user_error *error);
+
+struct results_garbage {
+    bool probes;                   /* probes and report runs of plans: a plan made again simulates them again */
+    int64_t before_unix_s;         /* runs stored before; 0: none */
+    const char *other_builds_than; /* simulated runs of other builds than this identity; NULL: none */
+};
+
+/* Deletes what is named, scenarios and builds that nothing refers to, and gives the space back to the file system.
+ * *runs: how many runs went. For a writer. */
+bool results_collect(struct results *store, const struct results_garbage *garbage, uint64_t *runs,
+                     struct user_error *error);
 
 /* Turns what a user calls a run into its id: a number; "last" and "last~N" (probes do not count); "NAME/SEED" or
  * "NAME", the newest run of a scenario. 0 and an error that names the nearest when there is none. */

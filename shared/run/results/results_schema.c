@@ -488,8 +488,103 @@ static const char *const version_7[] = {
     NULL,
 };
 
+/* ---- Version 8: runs that are deleted ---------------------------------------------------------------------------- */
+
+/* What is left of runs that were deleted before there were triggers. */
+#define DELETE_ORPHANS(table) "DELETE FROM " table " WHERE run_id NOT IN (SELECT id FROM run)"
+
+static const char *const version_8[] = {
+    /* The greatest number that a run has had: none is given twice, or what somebody wrote down means another run. */
+    "CREATE TABLE run_number (last INTEGER NOT NULL) STRICT",
+
+    "INSERT INTO run_number SELECT coalesce(max(id), 0) FROM run",
+
+    "CREATE TRIGGER run_numbered AFTER INSERT ON run BEGIN\n"
+    "  UPDATE run_number SET last = NEW.id WHERE last < NEW.id;\n"
+    "END",
+
+    DELETE_ORPHANS("run_param"),
+    DELETE_ORPHANS("request"),
+    DELETE_ORPHANS("transfer"),
+    DELETE_ORPHANS("step"),
+    DELETE_ORPHANS("sample"),
+    DELETE_ORPHANS("instance"),
+    DELETE_ORPHANS("itl_histogram"),
+
+    /* Whoever deletes a run, by whatever means, deletes all of it. Triggers, because foreign keys are looked at only
+     * where a program turns them on, and sqlite3 does not. */
+    "CREATE TRIGGER run_deleted BEFORE DELETE ON run BEGIN\n"
+    "  DELETE FROM run_param WHERE run_id = OLD.id;\n"
+    "  DELETE FROM request WHERE run_id = OLD.id;\n"
+    "  DELETE FROM transfer WHERE run_id = OLD.id;\n"
+    "  DELETE FROM step WHERE run_id = OLD.id;\n"
+    "  DELETE FROM sample WHERE run_id = OLD.id;\n"
+    "  DELETE FROM instance WHERE run_id = OLD.id;\n"
+    "  DELETE FROM itl_histogram WHERE run_id = OLD.id;\n"
+    "  UPDATE finding SET run_id = NULL WHERE run_id = OLD.id;\n"
+    "  UPDATE baseline SET run_id = NULL WHERE run_id = OLD.id;\n"
+    "  UPDATE run SET replay_of = NULL WHERE replay_of = OLD.id;\n"
+    "END",
+
+    "CREATE TRIGGER scenario_deleted BEFORE DELETE ON scenario BEGIN\n"
+    "  DELETE FROM run WHERE scenario_id = OLD.id;\n"
+    "  DELETE FROM finding WHERE scenario_id = OLD.id;\n"
+    "  DELETE FROM probe WHERE scenario_id = OLD.id;\n"
+    "  DELETE FROM baseline WHERE scenario_id = OLD.id;\n"
+    "END",
+
+    "CREATE TRIGGER build_deleted BEFORE DELETE ON build BEGIN\n"
+    "  DELETE FROM run WHERE build_id = OLD.id;\n"
+    "  DELETE FROM finding WHERE build_id = OLD.id;\n"
+    "  DELETE FROM probe WHERE build_id = OLD.id;\n"
+    "END",
+
+    /* As before, with the tokens that were found cached: a report reads a run's requests once. */
+    "DROP VIEW request_latency",
+
+    "CREATE VIEW request_latency AS\n"
+    "SELECT run_id, request,\n"
+    "  first_token_ns - arrived_ns AS ttft_ns,\n"
+    "  (finished_ns - first_token_ns) / nullif(output_tokens - 1, 0) AS tpot_ns,\n"
+    "  finished_ns - arrived_ns AS e2e_ns,\n"
+    "  received_ns - arrived_ns AS route_ns,\n"
+    "  dispatched_ns - received_ns AS admission_wait_ns,\n"
+    "  prefill_started_ns - dispatched_ns AS prefill_queue_ns,\n"
+    "  prefill_finished_ns - prefill_started_ns AS prefill_ns,\n"
+    "  ready_ns - prefill_finished_ns AS exposed_transfer_ns,\n"
+    "  decode_started_ns - ready_ns AS decode_queue_ns,\n"
+    "  first_token_ns - decode_started_ns AS first_decode_ns,\n"
+    "  finished_ns - first_token_ns AS decode_ns,\n"
+    "  prompt_tokens, output_tokens, cached_tokens\n"
+    "FROM request WHERE outcome = 1 AND warmup = 0",
+
+    NULL,
+};
+
+/* ---- Version 9: what a run was to keep within -------------------------------------------------------------------- */
+
+static const char *const version_9[] = {
+    "CREATE TABLE run_target (\n"
+    "  run_id INTEGER NOT NULL REFERENCES run(id),\n"
+    "  place INTEGER NOT NULL, -- as the scenario names them\n"
+    "  metric TEXT NOT NULL CHECK (metric IN ('ttft', 'tpot', 'e2e', 'itl')),\n"
+    "  percentile_permille INTEGER NOT NULL,\n"
+    "  limit_ns INTEGER NOT NULL,\n"
+    "  PRIMARY KEY (run_id, place)\n"
+    ") STRICT, WITHOUT ROWID",
+
+    /* Share of the requests that were to be within all targets at once; 0: not asked. */
+    "ALTER TABLE run ADD COLUMN attainment_permille INTEGER NOT NULL DEFAULT 0",
+
+    "CREATE TRIGGER run_target_deleted BEFORE DELETE ON run BEGIN\n"
+    "  DELETE FROM run_target WHERE run_id = OLD.id;\n"
+    "END",
+
+    NULL,
+};
+
 const struct results_migration results_migrations[] = {
-    {version_1}, {version_2}, {version_3}, {version_4}, {version_5}, {version_6}, {version_7},
+    {version_1}, {version_2}, {version_3}, {version_4}, {version_5}, {version_6}, {version_7}, {version_8}, {version_9},
 };
 const uint32_t results_migration_count = sizeof results_migrations / sizeof *results_migrations;
 
@@ -507,9 +602,15 @@ static bool version_read(sqlite3 *db, const char *file, uint32_t *version, struc
     if (sqlite3_prepare_v2(db, "PRAGMA user_version", -1, &statement, NULL) != SQLITE_OK)
         return fail(db, file, error, "reading the schema version");
     bool got = sqlite3_step(statement) == SQLITE_ROW;
-    *version = got ? (uint32_t)sqlite3_column_int(statement, 0) : 0;
+    int number = got ? sqlite3_column_int(statement, 0) : 0;
+    *version = (uint32_t)number;
     sqlite3_finalize(statement);
-    return got || fail(db, file, error, "reading the schema version");
+    if (!got)
+        return fail(db, file, error, "reading the schema version");
+    if (number < 0)
+        user_error_set(error, file, 0, NULL,
+                       "the schema version is %d: somebody has changed it; restore the file or name another", number);
+    return number >= 0;
 }
 
 static bool apply_within(sqlite3 *db, const char *file, const struct results_migration *migrations, uint32_t count,
@@ -521,8 +622,13 @@ static bool apply_within(sqlite3 *db, const char *file, const struct results_mig
         return false;
     for (uint32_t step = version; step < count; step++) {
         for (const char *const *statement = migrations[step].statements; *statement != NULL; statement++)
-            if (sqlite3_exec(db, *statement, NULL, NULL, NULL) != SQLITE_OK)
-                return fail(db, file, error, "changing the schema");
+            if (sqlite3_exec(db, *statement, NULL, NULL, NULL) != SQLITE_OK) {
+                user_error_set(error, file, 0, NULL,
+                               "cannot be brought from schema version %u to %u: %s; if somebody has changed its schema "
+                               "or version, restore the file or name another",
+                               version, count, sqlite3_errmsg(db));
+                return false;
+            }
     }
     char pragma[64];
     sqlite3_snprintf(sizeof pragma, pragma, "PRAGMA user_version = %u", version > count ? version : count);
