@@ -43,7 +43,7 @@ struct deployment_sizes deployment_sizes(const struct load *load)
         };
     }
     return (struct deployment_sizes){
-        .requests_together = max_u32(load->arrivals == ARRIVAL_CLOSED ? load->concurrency : 0,
+        .requests_together = max_u32(load_is_closed(load) ? load->concurrency : 0,
                                      load->arrivals == ARRIVAL_BURST ? load->burst_size : 0),
         .request_tokens_max = length_max(&load->prompt) + length_max(&load->output),
         .request_blocks_max = load->block_tokens == 0 ? 0 : ceil_div_u32(length_max(&load->prompt), load->block_tokens),

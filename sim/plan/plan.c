@@ -238,7 +238,7 @@ static int by_worth(const void *left, const void *right)
 
 static bool check_scenario(const struct scenario *scenario, char *error, size_t error_size)
 {
-    if (scenario->load.arrivals == ARRIVAL_CLOSED) {
+    if (load_is_closed(&scenario->load)) {
         snprintf(
             error, error_size,
             "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "

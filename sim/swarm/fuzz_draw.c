@@ -198,11 +198,10 @@ static void draw_pools(struct rng *rng, const struct tastes *tastes, struct draw
         {ROLE_DECODE, "decode2", true},   {ROLE_MIXED, "mixed", false},     {ROLE_MIXED, "mixed2", true},
     };
     static const uint32_t pages[] = {16, 16, 8, 4, 1, 32};
-    bool mixed = tastes->colocated || one_in(rng, 20);
     uint32_t most = 1;
     for (size_t i = 0; i < LENGTH(pools); i++) {
-        bool wanted = pools[i].role == ROLE_MIXED ? mixed : !tastes->colocated;
-        if (!wanted || (pools[i].second && !(tastes->pools && one_in(rng, 2))))
+        if ((pools[i].role == ROLE_MIXED) != tastes->colocated ||
+            (pools[i].second && !(tastes->pools && one_in(rng, 2))))
             continue;
         uint32_t page = pages[rng_below(rng, LENGTH(pages))];
         most = max_u32(most, page);
@@ -309,6 +308,13 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
     load->session_block_tokens = most * between(rng, 1, 2);
     load->prompt = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 50)};
     load->output.high = min_u32(load->output.high, 20);
+    if (one_in(rng, 2)) {
+        load->rate_micro_per_s = 0;
+        load->concurrency = between(rng, 1, 4);
+    }
+    if (one_in(rng, 2))
+        load->session_first =
+            (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 90)};
 }
 
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)

@@ -151,7 +151,7 @@ static void simpler_load(struct shrinking *s)
     SMALLER(s, scenario.load.output.high, s->best->scenario.load.output.low);
     if (s->best->scenario.load.arrivals == ARRIVAL_BURST)
         SMALLER(s, scenario.load.burst_size, 1);
-    if (s->best->scenario.load.arrivals == ARRIVAL_CLOSED)
+    if (load_is_closed(&s->best->scenario.load))
         SMALLER(s, scenario.load.concurrency, 1);
     if (s->best->scenario.load.arrivals != ARRIVAL_SESSIONS)
         return;

@@ -233,6 +233,7 @@ static void identity_after(const struct scenario_override *change, char *identit
         {{"admission.prefill_rate", "tokens_per_second(2)"}, {NULL, NULL}},
         {{"plan.goal", "'serve_rate'"}, {"plan.rate", "per_second(2)"}, {NULL, NULL}},
         {{"pools.prefill.layout", "'NHD'"}, {NULL, NULL}},
+        {{"pools.prefill.role", "'mixed'"}, {NULL, NULL}},
         {{"load", "sessions { rate = per_second(2.5), turns = 2, prompt = 1, output = 1, requests = 100 }"},
          {NULL, NULL}},
         {{"pools.second", "pool { role = 'decode', machine = require 'hardware.h200', shardings = { {} } }"},

@@ -55,11 +55,12 @@ enum trace_format {
 struct load {
     enum arrival_kind arrivals;
     uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
-    uint32_t concurrency;
+    uint32_t concurrency;      /* of clients; of conversations at a time: 0 where they begin at the rate */
     uint32_t burst_size;
     /* Of conversations, where `prompt` is what a turn adds: */
     struct length_distribution session_turns;
-    int64_t session_think_ns; /* mean, from an answer to the next turn */
+    struct length_distribution session_first; /* what the first turn says instead; kind 0: as any */
+    int64_t session_think_ns;                 /* mean, from an answer to the next turn */
     uint32_t session_system_tokens;
     uint32_t session_block_tokens; /* of a prefix block */
     uint32_t requests;             /* how many in all; 0: until duration_ns or the end of the trace */
@@ -85,7 +86,14 @@ struct load {
 static inline uint64_t load_session_tokens_max(const struct load *load)
 {
     return load->session_system_tokens +
+           (uint64_t)(load->session_first.high > load->prompt.high ? load->session_first.high - load->prompt.high : 0) +
            (uint64_t)load->session_turns.high * ((uint64_t)load->prompt.high + load->output.high);
+}
+
+/* Whether requests come when others have ended, not at a rate. */
+static inline bool load_is_closed(const struct load *load)
+{
+    return load->arrivals == ARRIVAL_CLOSED || (load->arrivals == ARRIVAL_SESSIONS && load->concurrency > 0);
 }
 
 enum draft_head {

@@ -217,9 +217,10 @@ static void check_pools(const struct cursor *root, const struct scenario *scenar
     if (mixed == 0 && (prefill == 0 || decode == 0))
         scenario_fail_at(root, "pools", "a pool of role '%s' is missing: prefill and decode, or mixed",
                          prefill == 0 ? "prefill" : "decode");
-    if (mixed != 0 && (prefill == 0) != (decode == 0))
-        scenario_fail_at(root, "pools", "a pool of role '%s' is missing beside '%s'",
-                         prefill == 0 ? "prefill" : "decode", prefill == 0 ? "decode" : "prefill");
+    if (mixed != 0 && prefill + decode != 0)
+        scenario_fail_at(root, "pools",
+                         "mixed pools would get no requests beside %s ones: prefill and decode, or mixed",
+                         prefill != 0 ? "prefill" : "decode");
     if (nodes > NODES_MAX)
         scenario_fail_at(root, "pools", "at most %d instances in all (NODES_MAX, the front included), not %llu",
                          NODES_MAX - 1, (unsigned long long)nodes - 1);

@@ -176,6 +176,8 @@ static void visit_load(const struct walk *walk, const struct load *load)
     if (load->arrivals != ARRIVAL_TRACE) {
         if (load->arrivals == ARRIVAL_SESSIONS)
             visit_lengths(walk, "load.turns", &load->session_turns);
+        if (load->session_first.kind != 0)
+            visit_lengths(walk, "load.first", &load->session_first);
         visit_lengths(walk, "load.prompt", &load->prompt);
         visit_lengths(walk, "load.output", &load->output);
         return;

@@ -221,7 +221,8 @@ static const struct field closed_fields[] = {COUNT_REQUIRED("concurrency", struc
                                              LOAD_REQUESTS, LOAD_COMMON};
 
 static const struct field sessions_fields[] = {
-    LOAD_RATE,
+    QUANTITY("rate", struct load, rate_micro_per_s, QUANTITY_RATE, 0, 0, RATE_MAX),
+    COUNT("concurrency", struct load, concurrency, 0, 0, 1 << 20, NULL),
     TIME("think", struct load, session_think_ns, 0, 0, INT64_C(1) << 55),
     COUNT("system", struct load, session_system_tokens, 0, 0, REQUEST_TOKENS_MAX, "REQUEST_TOKENS_MAX"),
     COUNT("block", struct load, session_block_tokens, 64, 1, 1 << 16, NULL),

@@ -157,6 +157,8 @@ static void write_load(FILE *out, const struct load *load)
     if (load->arrivals != ARRIVAL_LISTED) {
         if (load->arrivals == ARRIVAL_SESSIONS)
             write_lengths(out, "turns", &load->session_turns);
+        if (load->session_first.kind != 0)
+            write_lengths(out, "first", &load->session_first);
         write_lengths(out, "prompt", &load->prompt);
         write_lengths(out, "output", &load->output);
         fprintf(out, "},\n");
