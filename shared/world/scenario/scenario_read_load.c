@@ -172,10 +172,25 @@ static void read_trace(const struct cursor *cursor, struct load *load)
     read_window(cursor, load);
 }
 
+static void read_conversations(const struct cursor *cursor, struct load *load)
+{
+    lua_State *L = cursor->reader->L;
+    if ((load->rate_micro_per_s > 0) == (load->concurrency > 0))
+        cursor_fail(cursor, "rate",
+                    "either a rate, at which conversations begin, or concurrency, so many at a time, is "
+                    "wanted%s",
+                    load->concurrency > 0 ? ", not both" : "");
+    read_lengths(cursor, "turns", &load->session_turns);
+    bool first = cursor_push(cursor, "first") != LUA_TNIL;
+    lua_pop(L, 1);
+    if (first)
+        read_lengths(cursor, "first", &load->session_first);
+}
+
 void scenario_read_load(const struct cursor *root, struct load *load)
 {
     static const char *const generated[] = {"prompt", "output"};
-    static const char *const conversed[] = {"turns", "prompt", "output"};
+    static const char *const conversed[] = {"turns", "first", "prompt", "output"};
     static const char *const recorded[] = {"file", "window"};
     static const char *const listed[] = {"requests"};
     lua_State *L = root->reader->L;
@@ -206,7 +221,7 @@ void scenario_read_load(const struct cursor *root, struct load *load)
                        sessions ? LENGTH(conversed) : LENGTH(generated));
         read_fields(&cursor, schema, load);
         if (sessions)
-            read_lengths(&cursor, "turns", &load->session_turns);
+            read_conversations(&cursor, load);
         read_lengths(&cursor, "prompt", &load->prompt);
         read_lengths(&cursor, "output", &load->output);
     }
