@@ -1,9 +1,9 @@
 /* The bytes of a user's file, plain or compressed with xz, gzip or zstd, which is told from the bytes and not from the
  * name; and bytes that the program itself packs. Nothing else in the product knows libarchive.
  *
- * Only regular files are read: a directory, a FIFO or a device is refused by name and never waited for. Every reading has
- * a bound on the bytes that come out, so that neither an endless file nor a small one that unpacks to an enormous one
- * takes the machine. Errors are described as `file: what`.
+ * Only regular files are read: a directory, a FIFO or a device is refused by name and never waited for. Every reading
+ * has a bound on the bytes that come out, so that neither an endless file nor a small one that unpacks to an enormous
+ * one takes the machine. Errors are described as `file: what`.
  */
 #ifndef TANDEM_HOST_INPUT_H
 #define TANDEM_HOST_INPUT_H
@@ -31,7 +31,8 @@ int64_t input_read(struct input *input, void *buffer, size_t size, int line, str
 
 void input_close(struct input *input); /* NULL is allowed */
 
-/* All bytes of a file, unpacked, with a NUL behind them that `size` does not count. The caller frees. NULL: described. */
+/* All bytes of a file, unpacked, with a NUL behind them that `size` does not count. The caller frees. NULL:
+ * described. */
 char *input_all(const char *path, size_t bytes_max, size_t *size, struct user_error *error);
 
 /* ---- Packed by the program itself ------------------------------------------------------------------------------ */

@@ -48,16 +48,11 @@ static void test_record(void **state)
         const char *text;
         size_t length;
     } cases[] = {
-        {"", SIZE_MAX},
-        {"a", SIZE_MAX},
-        {"a\nb", 1},
-        {"\n", 0},
-        {"\"a\nb\"\nc", 5},
-        {"a,\"b\"\"\n\",c\nd", 10},
-        {"a,5\" x\nb", 6},
-        {"a, \"\n\" \n", 7},
-        {"\"a\n", SIZE_MAX},
-        {"\"a\"\"\n", SIZE_MAX},
+        {"", SIZE_MAX},        {"a", SIZE_MAX},
+        {"a\nb", 1},           {"\n", 0},
+        {"\"a\nb\"\nc", 5},    {"a,\"b\"\"\n\",c\nd", 10},
+        {"a,5\" x\nb", 6},     {"a, \"\n\" \n", 7},
+        {"\"a\n", SIZE_MAX},   {"\"a\"\"\n", SIZE_MAX},
         {"\"a\n\"", SIZE_MAX},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

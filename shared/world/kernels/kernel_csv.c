@@ -149,7 +149,8 @@ static bool read_time(struct reading *reading, uint32_t t, const struct csv_cell
         *ns += value * reading->kind->unit_ns;
     }
     if (*ns < 1.0)
-        return wrong(reading, time->columns[0], fields[reading->time_field[t][0]].text, "a time of at least 1 ns is wanted");
+        return wrong(reading, time->columns[0], fields[reading->time_field[t][0]].text,
+                     "a time of at least 1 ns is wanted");
     return true;
 }
 

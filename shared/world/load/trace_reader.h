@@ -17,8 +17,8 @@
  * Names of columns are compared without regard to case. A date and time is "2023-11-16 18:15:46", with "T" for the
  * blank if so wished, up to nine decimals of a second, and an optional "Z" or "+hh:mm"; it is read to the nanosecond.
  * A plain arrival is a decimal number, "1e-05" included, exact to the nanosecond, a half rounded up. Files are UTF-8
- * text with or without byte order mark, lines end with LF or CRLF, fields may be quoted (RFC 4180); plain or compressed with xz,
- * gzip or zstd, which is told from the bytes, not from the name.
+ * text with or without byte order mark, lines end with LF or CRLF, fields may be quoted (RFC 4180); plain or compressed
+ * with xz, gzip or zstd, which is told from the bytes, not from the name.
  *
  * What is refused, each as `file:line: column: what, expected`: a missing value of any kind (a missing timestamp is
  * never 0); a prompt or an output of fewer than 1 token (a row without output is a request that failed, and no replay
