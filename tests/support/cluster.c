@@ -205,7 +205,7 @@ static void settle_in(struct cluster *cluster, uint32_t node)
 static struct sim_node_config host_of(const struct cluster *cluster, uint32_t node)
 {
     struct sim_node_config host = {
-        .network = {.ranks = kv_ranks(&cluster->config.nodes[node].geometry.parallelism), .host = node},
+        .network = {.ranks = kv_ranks(&cluster->config.nodes[node].geometry.parallelism), .nvlink_domain = node},
         .device = probe_device(&cluster->config.cost),
         .group_count = cluster->config.nodes[node].group_count,
     };

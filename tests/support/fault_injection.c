@@ -89,10 +89,10 @@ static struct write_fault write_goes(void *self, int64_t now_ns, uint32_t source
         return (struct write_fault){.delay_ns = strikes(injection) ? INJECT_LATE_NS : 0};
     case INJECT_WRITE_HALF:
         return strikes(injection) ? (struct write_fault){.pieces = 4, .piece_ns = 20000, .fails = true}
-                               : (struct write_fault){.delay_ns = 0};
+                                  : (struct write_fault){.delay_ns = 0};
     case INJECT_WRITE_IN_PIECES:
         return strikes(injection) ? (struct write_fault){.pieces = 8, .piece_ns = INJECT_LATE_NS / 8}
-                               : (struct write_fault){.delay_ns = 0};
+                                  : (struct write_fault){.delay_ns = 0};
     case INJECT_WRITE_UNCONFIRMED:
         return (struct write_fault){.confirm_ns = strikes(injection) ? INJECT_LATE_NS : 0};
     default:
