@@ -345,7 +345,7 @@ const struct command command_plan = {
     .summary = "how many prefillers and decoders, sharded how, for the scenario's targets",
     .description =
         "Searches the counts and shardings that the scenario's pools allow for the highest rate that meets the\n"
-        "targets, and compares with colocated serving on the same machines. Every probe is kept in the\n"
+        "targets, and compares with aggregated serving on the same machines. Every probe is kept in the\n"
         "database: a search that was interrupted goes on where it was.",
     .options = plan_options,
     .run = plan_run,

@@ -45,9 +45,9 @@ static void draw_geometry(struct rng *rng, struct kv_geometry *geometry)
 
 static struct cluster_config draw_config(struct rng *rng)
 {
-    bool colocated = one_in(rng, 4);
-    uint32_t prefill = colocated ? 0 : between(rng, 1, 2), decode = colocated ? 0 : between(rng, 1, 2);
-    struct cluster_config config = cluster_config_of(prefill, decode, colocated ? between(rng, 1, 3) : 0);
+    bool aggregated = one_in(rng, 4);
+    uint32_t prefill = aggregated ? 0 : between(rng, 1, 2), decode = aggregated ? 0 : between(rng, 1, 2);
+    struct cluster_config config = cluster_config_of(prefill, decode, aggregated ? between(rng, 1, 3) : 0);
     bool tail = one_in(rng, 3), cached = one_in(rng, 2), tight = one_in(rng, 2);
     uint32_t queue = between(rng, QUEUE_FCFS, QUEUE_EARLIEST_DEADLINE);
     struct kv_geometry geometry[ROLE_MIXED + 1];
