@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tandem timeline: a stored run becomes a timeline whose events add up to what the run took; --bisect tells where two runs
-# part, and what cannot be had again is said.
+# tandem timeline: a stored run becomes a timeline whose events add up to what the run took; --bisect tells where two
+# runs part, and what cannot be had again is said.
 . "$(dirname "$0")/cli.bash"
 cd "$here"
 scenario="$root/tests/data/run-small.lua"
