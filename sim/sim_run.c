@@ -350,10 +350,10 @@ static void *make(struct run *run, struct user_error *error)
 static void no_progress(struct sim_run *run)
 {
     char text[4096];
-    int used = snprintf(text, sizeof text,
-                        "no progress: %" PRIu32 " requests are unfinished at %" PRId64
-                        " ns and nothing more will happen\n",
-                        live(run), sim_now_ns(run->sim));
+    int used =
+        snprintf(text, sizeof text,
+                 "no progress: %" PRIu32 " requests are unfinished at %" PRId64 " ns and nothing more will happen\n",
+                 live(run), sim_now_ns(run->sim));
     size_t at = used < 0 ? 0 : (size_t)used;
     for (uint32_t i = 0; i < run->deployment->node_count && at < sizeof text; i++) {
         struct node_stats stats = node_stats(run->nodes[i]);

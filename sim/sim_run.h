@@ -34,8 +34,8 @@ struct run_nodes {
 struct sim_options {
     const struct run_models *models; /* NULL: made for this run alone */
     const struct device *devices;    /* by pool, in place of models; NULL: the models */
-    uint64_t shuffle_seed; /* perturbs the order of equal times, unless the scenario's faults do; 0: none */
-    bool plain;            /* one step a launch, an event per layer: the slow form that must agree */
+    uint64_t shuffle_seed;           /* perturbs the order of equal times, unless the scenario's faults do; 0: none */
+    bool plain;                      /* one step a launch, an event per layer: the slow form that must agree */
     uint32_t check_every; /* invariants after every so many events of a node; 0: none but at the end. Where the scenario
                              has faults, be it none of them, everything is checked all along (oracle.h, shadow.h) */
     const struct sim_faults *hooks; /* what happens to messages and writes, in place of what the scenario says; NULL:

@@ -87,8 +87,7 @@ static struct measured simulate_stored(struct scenario *scenario, const struct t
         struct deployment_choice choice = deployment_default(scenario);
         struct run_config config = {
             .scenario = scenario, .choice = &choice, .seed = scenario->seed, .recorded = recorded};
-        struct stored_run what = {
-            .store = store, .backend = &sim_backend, .config = &config, .kind = RESULTS_RUN};
+        struct stored_run what = {.store = store, .backend = &sim_backend, .config = &config, .kind = RESULTS_RUN};
         int64_t run;
         int64_t start_ns = monotonic_ns();
         struct run_summary summary;

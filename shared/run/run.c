@@ -225,8 +225,8 @@ static void summarize(struct run *run, int64_t end_ns)
     struct run_result *result = run->result;
     const struct deployment *deployment = run->deployment;
     int64_t start_ns = run->load->warmup_requests > 0 ? run->counted_ns : run->load->warmup_ns;
-    result->summary = (struct run_summary){
-        .seed = run->config->seed, .start_ns = min_i64(start_ns, end_ns), .end_ns = end_ns};
+    result->summary =
+        (struct run_summary){.seed = run->config->seed, .start_ns = min_i64(start_ns, end_ns), .end_ns = end_ns};
     recorder_summary(run->recorder, &result->summary);
     result->machines = deployment->machines;
     result->gpus = deployment->gpus;

@@ -1,5 +1,5 @@
-/* One run: a scenario, a choice of counts and shardings, a seed, from the first arrival until everything has drained, on
- * whatever backend (backend.h).
+/* One run: a scenario, a choice of counts and shardings, a seed, from the first arrival until everything has drained,
+ * on whatever backend (backend.h).
  *
  * The run owns what does not depend on how time passes: the deployment, the arrivals, clients that answer (closed loops
  * and conversations), the warm-up, the recorder, the status and most of the result. Nothing is printed or stored here;

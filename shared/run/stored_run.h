@@ -20,7 +20,7 @@ struct stored_run {
                               rows stream to the store, and memory does not grow with the number of requests */
 };
 
-/* Runs and stores. *run is the stored run's id; *summary, where it is not NULL, is filled from the run itself. Where the
+/* Runs and stores. *run is the id; *summary, where it is not NULL, is filled from the run itself. Where the
  * run does not complete, storing fails or an interrupt is requested (RUN_STOPPED), nothing is stored, and but for the
  * latter `error` says why. */
 enum run_status stored_run(const struct stored_run *what, int64_t *run, struct run_summary *summary,

@@ -207,13 +207,13 @@ static bool store_meters(struct results *store, const struct launch_result *resu
     for (uint32_t i = 0; good && i < result->instance_count; i++) {
         uint16_t node = result->instances[i].node;
         const struct node_meter *meter = &result->meters[node];
-        good = add_sample(store, node, "clock_offset_ns", 0, meter->clock_offset_ns, error) &&
-               add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
-               (meter->node_ns < 0 ||
-                add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error)) &&
-               (meter->staged_bytes == 0 ||
-                (add_sample(store, node, "staged_bytes", 0, (int64_t)meter->staged_bytes, error) &&
-                 add_sample(store, node, "staged_ns", 0, (int64_t)meter->staged_ns, error)));
+        good =
+            add_sample(store, node, "clock_offset_ns", 0, meter->clock_offset_ns, error) &&
+            add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
+            (meter->node_ns < 0 || add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error)) &&
+            (meter->staged_bytes == 0 ||
+             (add_sample(store, node, "staged_bytes", 0, (int64_t)meter->staged_bytes, error) &&
+              add_sample(store, node, "staged_ns", 0, (int64_t)meter->staged_ns, error)));
         for (uint32_t r = 0; good && r < meter->nics.ranks; r++) {
             char counter[48];
             snprintf(counter, sizeof counter, "rank_%" PRIu32 "_nics", r); /* bit n: NIC n */
