@@ -357,8 +357,8 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
 
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
 {
-    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
-    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
     if (one_in(rng, 8))
         scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
                                                         .prefill_tokens_per_s = between(rng, 10000, 1000000)};
