@@ -164,7 +164,7 @@ static void pools_may_differ_in_hardware_and_in_anything_else(void **state)
     assert_int_equal(result.count - first, 2 * 3); /* two kinds of machine, three budgets */
     labels_are_unique(&result);
     for (uint32_t i = first; i < result.count; i++) {
-        assert_true(result.items[i].candidate.mixed);
+        assert_true(result.items[i].candidate.aggregated);
         assert_int_equal(result.items[i].candidate.decode, 3);
     }
     space_free(&plan);

@@ -1,25 +1,25 @@
 /* The time of a step at which the best contender of a plan gives way to another, found by halving, each time by
- * simulating both. Between where the model is right and the end of its error another contender may be ahead of both:
+ * simulating both. Between where the model is right and the limit of its error another contender may be ahead of both:
  * the first to overtake is the one that a measurement decides about. */
-#include "sim/plan/doubt.h"
+#include "sim/plan/uncertainty.h"
 
 #include "base/arith.h"
 #include "world/scenario/scenario.h"
 
-/* A crossing is known when what the step takes is, to one in so many; the rates that are compared, to one in so
+/* A break_even is known when what the step takes is, to one in so many; the rates that are compared, to one in so
  * many. */
-#define CROSSING_FINE 64
-#define CROSSING_RATE_FINE 96
+#define BREAK_EVEN_FINE 64
+#define BREAK_EVEN_RATE_FINE 96
 
-/* How far from a first guess a crossing is looked for, in permille, before all that is left is halved. */
-#define CROSSING_NEAR 80
+/* How far from a first guess a break_even is looked for, in permille, before all that is left is halved. */
+#define BREAK_EVEN_NEAR 80
 
-/* The best one and one that is ahead of it at an end. */
+/* The best one and one that is ahead of it at a limit. */
 struct pair {
-    struct doubt *doubt;
+    struct uncertainty *uncertainty;
     const struct plan_candidate *best;
     const struct plan_candidate *rival;
-    uint32_t end;
+    uint32_t limit;
     uint64_t best_rate; /* where it was looked for last */
     bool best_found;    /* it holds whatever the rival's steps take */
     bool whole;         /* nothing was cut off */
@@ -27,20 +27,20 @@ struct pair {
 
 static bool probe_passes(struct pair *pair, const struct plan_candidate *item, struct step_scale scale, uint64_t rate)
 {
-    struct plan *plan = pair->doubt->plan;
+    struct plan *plan = pair->uncertainty->plan;
     struct candidate scaled = item->candidate;
     struct probe probe;
     scaled.scale = scale;
-    pair->whole &= plan_probe(plan, &scaled, max_u64(1, rate), FIRST_SEED, plan_requests(plan), true, &probe);
+    pair->whole &= plan_probe(plan, &scaled, max_u64(1, rate), FIRST_SEED, plan->requests, true, &probe);
     return pair->whole && probe.passed;
 }
 
-/* Whether the rival is ahead by so much, in permille, where steps of the end's kind take `permille`. */
+/* Whether the rival is ahead by so much, in permille, where steps of the limit's kind take `permille`. */
 static bool rival_leads(struct pair *pair, uint32_t permille, uint32_t lead_permille)
 {
-    struct plan *plan = pair->doubt->plan;
-    struct step_scale rival_scale = doubt_scale(end_kind(pair->end), permille);
-    struct step_scale best_scale = end_is_apart(pair->end) ? STEP_SCALE_NONE : rival_scale;
+    struct plan *plan = pair->uncertainty->plan;
+    struct step_scale rival_scale = uncertainty_scale(limit_kind(pair->limit), permille);
+    struct step_scale best_scale = limit_is_relative(pair->limit) ? STEP_SCALE_NONE : rival_scale;
     const struct candidate *best = &pair->best->candidate;
     const struct candidate *rival = &pair->rival->candidate;
     if (plan->scenario->plan.goal == PLAN_SERVE_RATE) {
@@ -56,8 +56,8 @@ static bool rival_leads(struct pair *pair, uint32_t permille, uint32_t lead_perm
         uint64_t start = mul_div_floor_u64(pair->best->seed_micro_per_s[0], bounded.bound_micro_per_s,
                                            max_u64(1, best->bound_micro_per_s));
         pair->whole &=
-            doubt_rate(plan, pair->best, best_scale, plan_requests(plan), start, CROSSING_RATE_FINE, &pair->best_rate);
-        pair->best_found = end_is_apart(pair->end);
+            uncertainty_rate(plan, pair->best, best_scale, plan->requests, start, BREAK_EVEN_RATE_FINE, &pair->best_rate);
+        pair->best_found = limit_is_relative(pair->limit);
     }
     uint128 equal = (uint128)pair->best_rate * rival->cost / max_u64(1, best->cost);
     uint64_t wanted = plan_with_slack((uint64_t)equal, lead_permille) + 1;
@@ -74,34 +74,34 @@ static bool rival_wins(struct pair *pair, uint32_t permille)
 static uint32_t between(struct pair *pair, uint32_t lost, uint32_t won, uint32_t guess)
 {
     const uint32_t goal = won;
-    while (pair->whole && max_u32(won, lost) - min_u32(won, lost) > max_u32(won, lost) / CROSSING_FINE) {
+    while (pair->whole && max_u32(won, lost) - min_u32(won, lost) > max_u32(won, lost) / BREAK_EVEN_FINE) {
         bool inside = (guess > lost) == (guess < won) && guess != lost && guess != won;
         uint32_t middle = inside ? guess : (won + lost) / 2;
         bool wins = rival_wins(pair, middle);
         *(wins ? &won : &lost) = middle;
         /* A good guess is near: looked for beside it first, then by halves. */
         bool further = inside && (goal > middle) != wins;
-        guess = !inside ? 0 : further ? middle + middle * CROSSING_NEAR / 1000 : middle - middle * CROSSING_NEAR / 1000;
+        guess = !inside ? 0 : further ? middle + middle * BREAK_EVEN_NEAR / 1000 : middle - middle * BREAK_EVEN_NEAR / 1000;
     }
     return won == goal && pair->whole && !rival_wins(pair, won) ? 0 : (won + lost) / 2;
 }
 
 /* Where the rival, which is ahead where steps take `won`, begins to be. 0: nowhere, or the runs do not show it. */
-static uint32_t crossing(struct pair *pair, uint32_t won)
+static uint32_t break_even(struct pair *pair, uint32_t won)
 {
     struct step_error error;
-    if (!doubt_error(pair->doubt->plan, &pair->rival->candidate, end_kind(pair->end), &error))
+    if (!uncertainty_error(pair->uncertainty->plan, &pair->rival->candidate, limit_kind(pair->limit), &error))
         return 0;
-    bool fast = pair->end == END_PREFILL_FAST || pair->end == END_DECODE_FAST;
+    bool fast = pair->limit == LIMIT_PREFILL_FAST || pair->limit == LIMIT_DECODE_FAST;
     if (!rival_wins(pair, 1000)) {
         /* Leads as they are at both places, and straight in between. */
-        int64_t behind = 1000 - (int64_t)min_u64(1000, doubt_lead(pair->doubt, pair->rival, END_NONE));
-        int64_t ahead_by = (int64_t)doubt_lead(pair->doubt, pair->rival, pair->end) - 1000;
+        int64_t behind = 1000 - (int64_t)min_u64(1000, uncertainty_lead(pair->uncertainty, pair->rival, LIMIT_NONE));
+        int64_t ahead_by = (int64_t)uncertainty_lead(pair->uncertainty, pair->rival, pair->limit) - 1000;
         int64_t guess = 1000 + ((int64_t)won - 1000) * behind / max_i64(1, behind + ahead_by);
         return between(pair, 1000, won, (uint32_t)guess);
     }
     /* Nearly as good where the model is right: they part on its other side. */
-    uint32_t lost = end_is_apart(pair->end) ? 1000000 / error.apart_permille
+    uint32_t lost = limit_is_relative(pair->limit) ? 1000000 / error.relative_permille
                     : fast                  ? error.slow_permille
                                             : error.fast_permille;
     return rival_wins(pair, lost) ? 0 : between(pair, lost, 1000, 0);
@@ -111,9 +111,9 @@ static uint32_t crossing(struct pair *pair, uint32_t won)
 static bool overtakes(struct pair *pair, const struct plan_candidate *third, uint32_t permille)
 {
     struct pair with = {
-        .doubt = pair->doubt, .best = pair->best, .rival = third, .end = pair->end, .whole = pair->whole};
+        .uncertainty = pair->uncertainty, .best = pair->best, .rival = third, .limit = pair->limit, .whole = pair->whole};
     bool wins = rival_leads(&with, permille, LEAD_PERMILLE);
-    if (pair->doubt->plan->scenario->plan.goal == PLAN_SERVE_RATE)
+    if (pair->uncertainty->plan->scenario->plan.goal == PLAN_SERVE_RATE)
         wins = wins && third->candidate.cost < pair->rival->candidate.cost;
     pair->whole &= with.whole;
     return wins;
@@ -121,11 +121,11 @@ static bool overtakes(struct pair *pair, const struct plan_candidate *third, uin
 
 static const struct plan_candidate *overtaker(struct pair *pair, uint32_t permille)
 {
-    for (uint32_t c = 1; c < pair->doubt->count && pair->whole; c++) {
-        const struct plan_candidate *third = doubt_item(pair->doubt, c);
-        if (third == pair->rival || third->candidate.mixed ||
-            (end_is_apart(pair->end) &&
-             !doubt_steps_differ(&third->candidate, &pair->best->candidate, end_kind(pair->end))))
+    for (uint32_t c = 1; c < pair->uncertainty->count && pair->whole; c++) {
+        const struct plan_candidate *third = uncertainty_item(pair->uncertainty, c);
+        if (third == pair->rival || third->candidate.aggregated != pair->best->candidate.aggregated ||
+            (limit_is_relative(pair->limit) &&
+             !uncertainty_steps_differ(&third->candidate, &pair->best->candidate, limit_kind(pair->limit))))
             continue;
         if (overtakes(pair, third, permille))
             return third;
@@ -133,21 +133,21 @@ static const struct plan_candidate *overtaker(struct pair *pair, uint32_t permil
     return NULL;
 }
 
-uint32_t doubt_crossing(struct doubt *doubt, const struct plan_candidate **rival, uint32_t end, bool *whole)
+uint32_t uncertainty_break_even(struct uncertainty *uncertainty, const struct plan_candidate **rival, uint32_t limit, bool *whole)
 {
     struct step_error error;
-    struct pair pair = {.doubt = doubt, .best = doubt_item(doubt, 0), .rival = *rival, .end = end, .whole = true};
-    if (!doubt_error(doubt->plan, &pair.rival->candidate, end_kind(end), &error))
+    struct pair pair = {.uncertainty = uncertainty, .best = uncertainty_item(uncertainty, 0), .rival = *rival, .limit = limit, .whole = true};
+    if (!uncertainty_error(uncertainty->plan, &pair.rival->candidate, limit_kind(limit), &error))
         return 0;
-    uint32_t permille = crossing(&pair, end_permille(&error, end));
+    uint32_t permille = break_even(&pair, limit_permille(&error, limit));
     /* Each one that overtakes does so nearer to where the model is right. */
-    for (uint32_t round = 2; round < doubt->count && permille > 0 && pair.whole; round++) {
+    for (uint32_t round = 2; round < uncertainty->count && permille > 0 && pair.whole; round++) {
         const struct plan_candidate *third = overtaker(&pair, permille);
         if (third == NULL)
             break;
         pair.rival = third;
         pair.best_found = false;
-        permille = crossing(&pair, permille);
+        permille = break_even(&pair, permille);
     }
     *rival = pair.rival;
     *whole &= pair.whole;
