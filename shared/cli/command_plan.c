@@ -28,7 +28,7 @@ static const struct option plan_options[] = {
     {NULL, NULL, NULL, OPTION_FLAG},
 };
 
-/* The probes of one scenario: those stored by earlier searches, by key, and the way to keep new ones. */
+/* The probes of one scenario, by key: those stored by earlier searches and by this one. */
 struct kept_probe {
     char *candidate;
     struct probe probe;
@@ -40,6 +40,7 @@ struct keeper {
     int64_t build;
     struct kept_probe *known;
     size_t count;
+    size_t room;
 };
 
 static bool find_probe(void *self, const char *candidate, uint64_t rate_micro_per_s, uint64_t seed, struct probe *probe)
@@ -56,9 +57,28 @@ static bool find_probe(void *self, const char *candidate, uint64_t rate_micro_pe
     return false;
 }
 
+static bool know_probe(struct keeper *keeper, const char *candidate, const struct probe *probe)
+{
+    if (keeper->count == keeper->room) {
+        size_t room = 2 * keeper->room + 64;
+        struct kept_probe *known = realloc(keeper->known, room * sizeof *known);
+        if (known == NULL)
+            return false;
+        keeper->known = known;
+        keeper->room = room;
+    }
+    struct kept_probe *kept = &keeper->known[keeper->count];
+    *kept = (struct kept_probe){.candidate = malloc(strlen(candidate) + 1), .probe = *probe};
+    if (kept->candidate == NULL)
+        return false;
+    strcpy(kept->candidate, candidate);
+    keeper->count++;
+    return true;
+}
+
 static bool keep_probe(void *self, const char *candidate, const struct probe *probe, char *error, size_t error_size)
 {
-    const struct keeper *keeper = self;
+    struct keeper *keeper = self;
     struct user_error reason = {.set = false};
     json_t *measured = probe_json(probe);
     bool kept = results_probe_add(keeper->store, keeper->scenario, keeper->build, candidate, probe->rate_micro_per_s,
@@ -66,7 +86,7 @@ static bool keep_probe(void *self, const char *candidate, const struct probe *pr
     json_decref(measured);
     if (!kept)
         snprintf(error, error_size, "%s", reason.text);
-    return kept;
+    return kept && know_probe(keeper, candidate, probe);
 }
 
 static bool keeper_open(struct keeper *keeper, struct results *store, const struct scenario *scenario,
@@ -81,22 +101,18 @@ static bool keeper_open(struct keeper *keeper, struct results *store, const stru
     json_t *probes = keeper->build == 0 ? NULL : results_probes_json(store, keeper->scenario, keeper->build, error);
     if (probes == NULL)
         return false;
-    keeper->known = calloc(json_array_size(probes) + 1, sizeof *keeper->known);
-    for (size_t i = 0; keeper->known != NULL && i < json_array_size(probes); i++) {
+    for (size_t i = 0; i < json_array_size(probes); i++) {
         const json_t *stored = json_array_get(probes, i);
         const char *candidate = json_string_value(json_object_get(stored, "candidate"));
-        struct kept_probe *known = &keeper->known[keeper->count];
+        struct probe probe;
         /* A record that this build cannot read is simulated anew: it would collide, so it is an error to meet one. */
-        if (!probe_from_json(json_object_get(stored, "measured"), &known->probe)) {
+        if (!probe_from_json(json_object_get(stored, "measured"), &probe)) {
             user_error_set(error, NULL, 0, NULL,
                            "a stored probe of %s is not readable; name another database with --db", candidate);
             break;
         }
-        known->candidate = malloc(strlen(candidate) + 1);
-        if (known->candidate == NULL)
+        if (!know_probe(keeper, candidate, &probe))
             break;
-        strcpy(known->candidate, candidate);
-        keeper->count++;
     }
     json_decref(probes);
     return !error->set;
@@ -169,8 +185,8 @@ static bool add_answer(const struct keeper *keeper, const json_t *answer, struct
 /* The run that stands behind a verdict, with all its requests: the candidate at the rate of its least favourable
  * seed. */
 static int64_t report_run_of(const struct keeper *keeper, const struct plan_result *result,
-                             const struct plan_candidate *item,
-                             const struct trace_file *recorded, struct user_error *error)
+                             const struct plan_candidate *item, const struct trace_file *recorded,
+                             struct user_error *error)
 {
     struct scenario *identified = malloc(sizeof *identified);
     if (identified == NULL)
@@ -342,8 +358,9 @@ static json_t *find_answer(const struct keeper *keeper, const struct scenario *s
     }
     json_decref(findings);
     if (answer == NULL && !error->set)
-        user_error_set(error, scenario->path, 0, NULL, "the database holds no plan of it by this build; without "
-                                                       "--stored it is searched for");
+        user_error_set(error, scenario->path, 0, NULL,
+                       "the database holds no plan of it by this build; without "
+                       "--stored it is searched for");
     return answer;
 }
 
@@ -428,7 +445,9 @@ static int plan_run(const struct command_context *command, const struct argument
         .threads = threads < 1     ? 1
                    : threads > 256 ? 256
                                    : (uint32_t)threads,
-        .top = (uint32_t)(top < 1 ? 1 : top > UINT32_MAX ? UINT32_MAX : top),
+        .top = (uint32_t)(top < 1            ? 1
+                          : top > UINT32_MAX ? UINT32_MAX
+                                             : top),
         .err = command->err,
     };
     interrupt_install();

@@ -87,7 +87,8 @@ static void say_nothing(const struct scenario *scenario, const struct plan_resul
         break;
     case PLAN_NONE_SERVES:
         say(text,
-            "No candidate serves %.2f requests/s: the most is %.2f/s (%.2f to %.2f) by %s, %.1f %% too little, bound by "
+            "No candidate serves %.2f requests/s: the most is %.2f/s (%.2f to %.2f) by %s, %.1f %% too little, bound "
+            "by "
             "%s. Allow more instances.",
             asked, per_s(closest->rate_micro_per_s), per_s(closest->rate_low_micro_per_s),
             per_s(closest->rate_high_micro_per_s), candidate->label,
@@ -177,10 +178,11 @@ void plan_measure_how(const struct plan_measure *measure, char *text, size_t siz
     bool prefill = measure->step == STEP_PREFILL;
     unsigned long long tokens = measure->tokens;
     if (strcmp(measure->engine, "sglang") == 0)
-        snprintf(text, size,
-                 "python -m sglang.bench_one_batch --batch-size %u --input-len %llu --output-len %u, as the instance is "
-                 "started: the %s latency",
-                 measure->sequences, tokens, prefill ? 2 : 32, prefill ? "prefill" : "median decode");
+        snprintf(
+            text, size,
+            "python -m sglang.bench_one_batch --batch-size %u --input-len %llu --output-len %u, as the instance is "
+            "started: the %s latency",
+            measure->sequences, tokens, prefill ? 2 : 32, prefill ? "prefill" : "median decode");
     else if (strcmp(measure->engine, "trtllm") == 0)
         snprintf(text, size,
                  "trtllm-bench throughput --concurrency %u with that many requests of %llu tokens in and %u out: the "

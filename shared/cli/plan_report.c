@@ -107,10 +107,11 @@ static json_t *left_out_json(const struct plan_result *result)
         if (item->searched)
             continue;
         bool refused = candidate->refusal[0] != '\0';
-        const char *why = refused                               ? candidate->refusal
-                          : item->dismissed_micro_per_s > 0     ? "misses the targets at the rate that would keep it in the running"
-                          : candidate->bound_micro_per_s == 0   ? "meets the targets at no rate"
-                                                                : "its bound does not reach the best";
+        const char *why = refused ? candidate->refusal
+                          : item->dismissed_micro_per_s > 0
+                              ? "misses the targets at the rate that would keep it in the running"
+                          : candidate->bound_micro_per_s == 0 ? "meets the targets at no rate"
+                                                              : "its bound does not reach the best";
         json_t *json = json_object();
         json_object_set_new(json, "candidate", json_string(candidate->label));
         json_object_set_new(json, "serving", json_string(serving_name(candidate->aggregated)));
@@ -214,9 +215,23 @@ static json_t *beside_json(const struct plan_result *result, uint32_t index)
 static json_t *recommendation_json(const struct scenario *scenario, const struct plan_result *result)
 {
     json_t *json = json_object();
-    static const char *const keys[] = {"candidate", "serving", "prefill", "decode", "sharding", "nodes", "gpus",
-        "max_rate_per_s", "rate_low_per_s", "rate_high_per_s", "rate_model_low_per_s", "rate_model_high_per_s",
-        "goodput_per_gpu_per_s", "usd_per_hour", "usd_per_mtok", "usd_per_mtok_asked", "bound_by"};
+    static const char *const keys[] = {"candidate",
+                                       "serving",
+                                       "prefill",
+                                       "decode",
+                                       "sharding",
+                                       "nodes",
+                                       "gpus",
+                                       "max_rate_per_s",
+                                       "rate_low_per_s",
+                                       "rate_high_per_s",
+                                       "rate_model_low_per_s",
+                                       "rate_model_high_per_s",
+                                       "goodput_per_gpu_per_s",
+                                       "usd_per_hour",
+                                       "usd_per_mtok",
+                                       "usd_per_mtok_asked",
+                                       "bound_by"};
     bool any = result->best != NO_CANDIDATE;
     json_t *best = any ? candidate_json(scenario, result, result->best) : json_object();
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
@@ -255,15 +270,14 @@ json_t *plan_json(const struct scenario *scenario, const struct plan_result *res
     json_object_set_new(json, "scenario", json_string(scenario->name));
     json_object_set_new(json, "question", json_string(scenario->question));
     json_object_set_new(json, "interrupted", json_boolean(result->interrupted));
-    json_object_set_new(
-        json, "goal", json_string(scenario->plan.goal == PLAN_SERVE_RATE ? "serve_rate" : "highest_rate"));
+    json_object_set_new(json, "goal",
+                        json_string(scenario->plan.goal == PLAN_SERVE_RATE ? "serve_rate" : "highest_rate"));
     json_object_set_new(json, "asked_rate_per_s", positive(scenario->plan.rate_micro_per_s));
     json_object_set_new(json, "rule", json_string(plan_rule(scenario)));
     json_object_set_new(json, "targets", targets_json(&scenario->targets));
     json_object_set_new(json, "attainment",
-                        scenario->targets.attainment_permille > 0
-                            ? json_fixed(scenario->targets.attainment_permille, 3)
-                            : json_null());
+                        scenario->targets.attainment_permille > 0 ? json_fixed(scenario->targets.attainment_permille, 3)
+                                                                  : json_null());
     json_object_set_new(json, "whole_trace", json_boolean(result->whole_trace));
     json_object_set_new(json, "requests", json_integer(result->requests));
     json_object_set_new(json, "seeds", json_integer(result->seeds));
@@ -388,13 +402,15 @@ static void print_frontier(const json_t *plan, const struct output *output, uint
 #define TEXT_WIDTH 88
 #define LABEL_WIDTH 16
 
-/* Words at `column`, broken between them before TEXT_WIDTH. */
-static void print_words(FILE *file, const char *text, size_t indent)
+/* Words from column `indent` on, broken between them before TEXT_WIDTH, or the output's where that is less. */
+static void print_words(const struct output *output, const char *text, size_t indent)
 {
+    FILE *file = output->file;
+    size_t width = output->width < TEXT_WIDTH ? output->width : TEXT_WIDTH;
     size_t column = indent;
     while (*text != '\0') {
         size_t word = strcspn(text, " ");
-        if (column > indent && column + 1 + word > TEXT_WIDTH) {
+        if (column > indent && column + 1 + word > width) {
             fprintf(file, "\n%*s", (int)indent, "");
             column = indent;
         } else if (column > indent) {
@@ -436,7 +452,7 @@ static void print_decision(const json_t *plan, const struct output *output)
             continue;
         }
         output_bold(output, lines[k].label, LABEL_WIDTH);
-        print_words(output->file, text, LABEL_WIDTH);
+        print_words(output, text, LABEL_WIDTH);
     }
     fputc('\n', output->file);
 }
@@ -447,7 +463,7 @@ static const char *text_of(const json_t *plan, const char *key)
     return text == NULL ? "" : text;
 }
 
-static void print_asked(const json_t *plan, FILE *file)
+static void print_asked(const json_t *plan, const struct output *output)
 {
     const json_t *targets = json_object_get(plan, "targets");
     const json_t *attainment = json_object_get(plan, "attainment");
@@ -465,30 +481,32 @@ static void print_asked(const json_t *plan, FILE *file)
     if (json_is_real(json_object_get(plan, "asked_rate_per_s")) && used < sizeof text)
         snprintf(text + used, sizeof text - used, "; %g requests/s are to be served",
                  json_real_value(json_object_get(plan, "asked_rate_per_s")));
-    print_words(file, text, 0);
+    print_words(output, text, 0);
 }
 
-static void print_rule(const json_t *plan, FILE *file)
+static void print_rule(const json_t *plan, const struct output *output)
 {
     char text[512];
     long long requests = json_integer_value(json_object_get(plan, "requests"));
     bool whole = json_is_true(json_object_get(plan, "whole_trace"));
     int used = snprintf(text, sizeof text, "Ranked by %s. ", text_of(plan, "rule"));
     if (whole)
-        snprintf(text + used, sizeof text - (size_t)used,
-                 "Each rate is that of the whole trace, %lld requests; latencies are at it, at the targets' percentiles.",
-                 requests);
+        snprintf(
+            text + used, sizeof text - (size_t)used,
+            "Each rate is that of the whole trace, %lld requests; latencies are at it, at the targets' percentiles.",
+            requests);
     else
         snprintf(text + used, sizeof text - (size_t)used,
                  "Rates are means over %lld seeds of %lld requests, with their 95 %% interval; latencies are those "
                  "under the least favourable seed, at the targets' percentiles.",
                  (long long)json_integer_value(json_object_get(plan, "seeds")), requests);
-    print_words(file, text, 0);
-    fputc('\n', file);
+    print_words(output, text, 0);
+    fputc('\n', output->file);
 }
 
-static void print_left_out(const json_t *plan, FILE *file)
+static void print_left_out(const json_t *plan, const struct output *output)
 {
+    FILE *file = output->file;
     const json_t *left_out = json_object_get(plan, "left_out");
     size_t refused = 0;
     size_t dismissed = 0;
@@ -519,7 +537,7 @@ static void print_left_out(const json_t *plan, FILE *file)
     if (refused > 0) {
         snprintf(text, sizeof text, "%zu cannot be deployed, such as %s: %s", refused, text_of(example, "candidate"),
                  text_of(example, "why"));
-        print_words(file, text, 0);
+        print_words(output, text, 0);
     }
 }
 
@@ -533,16 +551,19 @@ void plan_print(const json_t *plan, const struct output *output, uint32_t top)
     const char *question = text_of(plan, "question");
     fprintf(file, "%s%s\n", output->format == OUTPUT_MARKDOWN ? "## " : "",
             question[0] != '\0' ? question : text_of(plan, "scenario"));
-    print_asked(plan, file);
+    print_asked(plan, output);
     fputc('\n', file);
     print_decision(plan, output);
-    print_rule(plan, file);
+    print_rule(plan, output);
     print_candidates(plan, output, top);
-    print_left_out(plan, file);
+    print_left_out(plan, output);
     long long short_probes = json_integer_value(json_object_get(plan, "short_probes"));
-    if (short_probes > 0)
-        fprintf(file, "%lld of the rates lie above what overload completes: more plan.requests would lower them.\n",
-                short_probes);
+    if (short_probes > 0) {
+        char text[128];
+        snprintf(text, sizeof text,
+                 "%lld of the rates lie above what overload completes: a longer load would lower them.", short_probes);
+        print_words(output, text, 0);
+    }
     fputc('\n', file);
     print_frontier(plan, output, top);
     if (json_is_true(json_object_get(plan, "interrupted")))
@@ -568,9 +589,8 @@ void plan_print_points(const json_t *plans, const struct output *output)
     json_object_foreach(json_object_get(json_array_get(plans, 0), "params"), path, value)
         table_column(table, path, path);
     static const struct view views[] = {
-        {"candidate", "deploy", 0, 0, 0},        {"max_rate_per_s", "req/s", 2, 0, 0},
-        {"rate_low_per_s", "low", 2, 0, 2},      {"rate_high_per_s", "high", 2, 0, 2},
-        {"usd_per_hour", "$/h", 2, 0, 1},        {"usd_per_mtok", "$/Mtok", 2, 0, 1},
+        {"candidate", "deploy", 0, 0, 0},     {"max_rate_per_s", "req/s", 2, 0, 0}, {"rate_low_per_s", "low", 2, 0, 2},
+        {"rate_high_per_s", "high", 2, 0, 2}, {"usd_per_hour", "$/h", 2, 0, 1},     {"usd_per_mtok", "$/Mtok", 2, 0, 1},
         {"bound_by", "bound by", 0, 0, 3},
     };
     for (size_t v = 0; v < sizeof views / sizeof *views; v++) {
@@ -583,8 +603,7 @@ void plan_print_points(const json_t *plans, const struct output *output)
         const json_t *plan = json_array_get(plans, i);
         const json_t *best = json_object_get(plan, "recommendation");
         table_row(table);
-        json_object_foreach(json_object_get(plan, "params"), path, value)
-            table_text(table, json_string_value(value));
+        json_object_foreach(json_object_get(plan, "params"), path, value) table_text(table, json_string_value(value));
         for (size_t v = 0; v < sizeof views / sizeof *views; v++)
             add_cell(table, json_object_get(best, views[v].key), &views[v]);
         const char *label = text_of(best, "candidate");

@@ -6,8 +6,8 @@
 #include "host/output.h"
 #include "sim/plan/plan.h"
 
-/* The caller's: scenario, question, goal, rule, candidates, left_out, frontier and recommendation, whose "decision" says
- * each fact in a line. */
+/* The caller's: scenario, question, goal, rule, candidates, left_out, frontier and recommendation, whose "decision"
+ * says each fact in a line. */
 json_t *plan_json(const struct scenario *scenario, const struct plan_result *result);
 
 /* Writes a plan's JSON in the output's format: for people the decision, then tables of at most `top` rows; CSV has all

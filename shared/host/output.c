@@ -34,7 +34,7 @@ struct table {
     size_t column_count;
     size_t row_count;
     size_t row_room;
-    size_t next; /* column of the next cell of the last row */
+    size_t next;   /* column of the next cell of the last row */
     size_t marked; /* of the rows, from 1; 0: none */
 };
 
@@ -237,7 +237,8 @@ struct output output_to(FILE *file, const char *format)
     output.terminal = output.format == OUTPUT_TEXT && descriptor >= 0 && isatty(descriptor);
     const char *no_color = getenv("NO_COLOR");
     const char *term = getenv("TERM");
-    output.bold = output.terminal && (no_color == NULL || *no_color == '\0') && term != NULL && strcmp(term, "dumb") != 0;
+    output.bold =
+        output.terminal && (no_color == NULL || *no_color == '\0') && term != NULL && strcmp(term, "dumb") != 0;
     output.width = width_of(descriptor, output.terminal);
     return output;
 }
@@ -426,9 +427,9 @@ static void write_markdown(FILE *file, const struct table *table)
     for (size_t r = 0; r <= table->row_count; r++) {
         fputc('|', file);
         for (size_t c = 0; c < table->column_count; c++)
-            write_markdown_text(file, r > 0 && r == table->marked && c == 0, r == 0
-                                          ? table->columns[c].heading
-                                          : cell_text(&table->cells[(r - 1) * table->column_count + c], "-", number));
+            write_markdown_text(file, r > 0 && r == table->marked && c == 0,
+                                r == 0 ? table->columns[c].heading
+                                       : cell_text(&table->cells[(r - 1) * table->column_count + c], "-", number));
         fputc('\n', file);
         if (r > 0)
             continue;

@@ -50,7 +50,7 @@ void table_text(struct table *table, const char *text);
 void table_integer(struct table *table, int64_t value);
 void table_fixed(struct table *table, int64_t value, unsigned decimals); /* value / 10^decimals, decimals <= 9 */
 void table_row_marked(struct table *table); /* the last row stands out: ">" in text, bold in Markdown */
-void table_none(struct table *table); /* unknown: "-" in text, nothing in CSV, null in JSON */
+void table_none(struct table *table);       /* unknown: "-" in text, nothing in CSV, null in JSON */
 
 /* `value` in units of 10^-from, rounded half away from zero to 10^-to: what table_fixed() shows of a long number. */
 int64_t fixed_round(int64_t value, unsigned from, unsigned to);

@@ -9,10 +9,22 @@
 /* A break_even is known when what the step takes is, to one in so many; the rates that are compared, to one in so
  * many. */
 #define BREAK_EVEN_FINE 64
-#define BREAK_EVEN_RATE_FINE 96
+#define BREAK_EVEN_RATE_FINE 80
 
 /* How far from a first guess a break_even is looked for, in permille, before all that is left is halved. */
 #define BREAK_EVEN_NEAR 80
+
+/* What the best one serves, by what the steps of the limit's kind take: found by search at a few places, and between
+ * two that are near, by a straight line. A rate is about the inverse of a step's time: over a fifth of it the line is
+ * off by half a per cent. */
+#define CURVE_MAX 64
+#define CURVE_NEAR_PART 5
+
+struct rate_curve {
+    uint32_t count;
+    uint32_t permille[CURVE_MAX]; /* rising */
+    uint64_t rate[CURVE_MAX];
+};
 
 /* The best one and one that is ahead of it at a limit. */
 struct pair {
@@ -20,9 +32,8 @@ struct pair {
     const struct plan_candidate *best;
     const struct plan_candidate *rival;
     uint32_t limit;
-    uint64_t best_rate; /* where it was looked for last */
-    bool best_found;    /* it holds whatever the rival's steps take */
-    bool whole;         /* nothing was cut off */
+    struct rate_curve *curve;
+    bool whole; /* nothing was cut off */
 };
 
 static bool probe_passes(struct pair *pair, const struct plan_candidate *item, struct step_scale scale, uint64_t rate)
@@ -33,6 +44,60 @@ static bool probe_passes(struct pair *pair, const struct plan_candidate *item, s
     scaled.scale = scale;
     pair->whole &= plan_probe(plan, &scaled, max_u64(1, rate), FIRST_SEED, plan->requests, true, &probe);
     return pair->whole && probe.passed;
+}
+
+/* What the best one may serve where steps of the limit's kind take `permille`: between its rates at the limit and where
+ * the model is right, which are known of fewer requests, in a straight line. */
+static uint64_t likely_rate(const struct pair *pair, uint32_t permille)
+{
+    const struct plan_candidate *best = pair->best;
+    struct step_error error;
+    uint64_t rate = best->whole_done ? best->whole_micro_per_s : best->seed_micro_per_s[0];
+    if (limit_is_relative(pair->limit) ||
+        !uncertainty_error(pair->uncertainty->plan, &best->candidate, limit_kind(pair->limit), &error))
+        return rate;
+    bool prefill = limit_kind(pair->limit) == STEP_PREFILL;
+    bool slow = permille > 1000;
+    uint32_t limit =
+        prefill ? (slow ? LIMIT_PREFILL_SLOW : LIMIT_PREFILL_FAST) : (slow ? LIMIT_DECODE_SLOW : LIMIT_DECODE_FAST);
+    int64_t far = (int64_t)limit_permille(&error, limit) - 1000;
+    int64_t same = (int64_t)max_u64(1, best->limit_micro_per_s[LIMIT_NONE]);
+    int64_t there = (int64_t)best->limit_micro_per_s[limit];
+    if (far == 0)
+        return rate;
+    int64_t likely = same + (there - same) * ((int64_t)permille - 1000) / far;
+    return mul_div_floor_u64(rate, (uint64_t)max_i64(same / 8, likely), (uint64_t)same);
+}
+
+static uint64_t best_rate_at(struct pair *pair, uint32_t permille)
+{
+    struct rate_curve *curve = pair->curve;
+    uint32_t at = 0;
+    while (at < curve->count && curve->permille[at] < permille)
+        at++;
+    if (at < curve->count && curve->permille[at] == permille)
+        return curve->rate[at];
+    if (at > 0 && at < curve->count) {
+        uint32_t low = curve->permille[at - 1];
+        uint32_t high = curve->permille[at];
+        if (high - low <= low / CURVE_NEAR_PART) {
+            int64_t rise = (int64_t)curve->rate[at] - (int64_t)curve->rate[at - 1];
+            return (uint64_t)((int64_t)curve->rate[at - 1] + rise * (int64_t)(permille - low) / (int64_t)(high - low));
+        }
+    }
+    uint64_t rate = 0;
+    pair->whole &=
+        uncertainty_rate(pair->uncertainty->plan, pair->best, uncertainty_scale(limit_kind(pair->limit), permille),
+                         pair->uncertainty->plan->requests, likely_rate(pair, permille), BREAK_EVEN_RATE_FINE, &rate);
+    if (curve->count < CURVE_MAX) {
+        for (uint32_t k = curve->count++; k > at; k--) {
+            curve->permille[k] = curve->permille[k - 1];
+            curve->rate[k] = curve->rate[k - 1];
+        }
+        curve->permille[at] = permille;
+        curve->rate[at] = rate;
+    }
+    return rate;
 }
 
 /* Whether the rival is ahead by so much, in permille, where steps of the limit's kind take `permille`. */
@@ -48,18 +113,8 @@ static bool rival_leads(struct pair *pair, uint32_t permille, uint32_t lead_perm
         return probe_passes(pair, pair->rival, rival_scale, rate) &&
                (rival->cost < best->cost || !probe_passes(pair, pair->best, best_scale, rate));
     }
-    if (!pair->best_found) {
-        /* It starts at what the bound makes of the rate where the model is right. */
-        struct candidate bounded = *best;
-        bounded.scale = best_scale;
-        candidate_assess(&bounded, &plan->demand, &plan->sizes);
-        uint64_t start = mul_div_floor_u64(pair->best->seed_micro_per_s[0], bounded.bound_micro_per_s,
-                                           max_u64(1, best->bound_micro_per_s));
-        pair->whole &=
-            uncertainty_rate(plan, pair->best, best_scale, plan->requests, start, BREAK_EVEN_RATE_FINE, &pair->best_rate);
-        pair->best_found = limit_is_relative(pair->limit);
-    }
-    uint128 equal = (uint128)pair->best_rate * rival->cost / max_u64(1, best->cost);
+    uint64_t best_rate = best_rate_at(pair, limit_is_relative(pair->limit) ? 1000 : permille);
+    uint128 equal = (uint128)best_rate * rival->cost / max_u64(1, best->cost);
     uint64_t wanted = plan_with_slack((uint64_t)equal, lead_permille) + 1;
     return pair->whole && probe_passes(pair, pair->rival, rival_scale, wanted);
 }
@@ -81,7 +136,9 @@ static uint32_t between(struct pair *pair, uint32_t lost, uint32_t won, uint32_t
         *(wins ? &won : &lost) = middle;
         /* A good guess is near: looked for beside it first, then by halves. */
         bool further = inside && (goal > middle) != wins;
-        guess = !inside ? 0 : further ? middle + middle * BREAK_EVEN_NEAR / 1000 : middle - middle * BREAK_EVEN_NEAR / 1000;
+        guess = !inside   ? 0
+                : further ? middle + middle * BREAK_EVEN_NEAR / 1000
+                          : middle - middle * BREAK_EVEN_NEAR / 1000;
     }
     return won == goal && pair->whole && !rival_wins(pair, won) ? 0 : (won + lost) / 2;
 }
@@ -102,16 +159,20 @@ static uint32_t break_even(struct pair *pair, uint32_t won)
     }
     /* Nearly as good where the model is right: they part on its other side. */
     uint32_t lost = limit_is_relative(pair->limit) ? 1000000 / error.relative_permille
-                    : fast                  ? error.slow_permille
-                                            : error.fast_permille;
+                    : fast                         ? error.slow_permille
+                                                   : error.fast_permille;
     return rival_wins(pair, lost) ? 0 : between(pair, lost, 1000, 0);
 }
 
 /* Whether a third one is ahead of both by more than rates of searches differ, where the two are as good. */
 static bool overtakes(struct pair *pair, const struct plan_candidate *third, uint32_t permille)
 {
-    struct pair with = {
-        .uncertainty = pair->uncertainty, .best = pair->best, .rival = third, .limit = pair->limit, .whole = pair->whole};
+    struct pair with = {.uncertainty = pair->uncertainty,
+                        .best = pair->best,
+                        .rival = third,
+                        .limit = pair->limit,
+                        .curve = pair->curve,
+                        .whole = pair->whole};
     bool wins = rival_leads(&with, permille, LEAD_PERMILLE);
     if (pair->uncertainty->plan->scenario->plan.goal == PLAN_SERVE_RATE)
         wins = wins && third->candidate.cost < pair->rival->candidate.cost;
@@ -133,10 +194,17 @@ static const struct plan_candidate *overtaker(struct pair *pair, uint32_t permil
     return NULL;
 }
 
-uint32_t uncertainty_break_even(struct uncertainty *uncertainty, const struct plan_candidate **rival, uint32_t limit, bool *whole)
+uint32_t uncertainty_break_even(struct uncertainty *uncertainty, const struct plan_candidate **rival, uint32_t limit,
+                                bool *whole)
 {
     struct step_error error;
-    struct pair pair = {.uncertainty = uncertainty, .best = uncertainty_item(uncertainty, 0), .rival = *rival, .limit = limit, .whole = true};
+    struct rate_curve curve = {.count = 0};
+    struct pair pair = {.uncertainty = uncertainty,
+                        .best = uncertainty_item(uncertainty, 0),
+                        .rival = *rival,
+                        .limit = limit,
+                        .curve = &curve,
+                        .whole = true};
     if (!uncertainty_error(uncertainty->plan, &pair.rival->candidate, limit_kind(limit), &error))
         return 0;
     uint32_t permille = break_even(&pair, limit_permille(&error, limit));
@@ -146,7 +214,6 @@ uint32_t uncertainty_break_even(struct uncertainty *uncertainty, const struct pl
         if (third == NULL)
             break;
         pair.rival = third;
-        pair.best_found = false;
         permille = break_even(&pair, permille);
     }
     *rival = pair.rival;

@@ -84,8 +84,8 @@ static void describe_step(const struct plan *plan, const struct plan_candidate *
     snprintf(measure->engine, sizeof measure->engine, "%s", engine_names[pool->engine.kernels]);
 }
 
-void uncertainty_measure(const struct uncertainty *uncertainty, const struct plan_candidate *rival, uint32_t limit, uint32_t permille,
-                   struct plan_measure *measure)
+void uncertainty_measure(const struct uncertainty *uncertainty, const struct plan_candidate *rival, uint32_t limit,
+                         uint32_t permille, struct plan_measure *measure)
 {
     const struct plan_candidate *best = uncertainty_item(uncertainty, 0);
     describe_step(uncertainty->plan, limit_is_relative(limit) ? rival : best, limit_kind(limit), measure);

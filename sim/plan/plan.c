@@ -77,7 +77,8 @@ static bool deserves_seeds(const struct plan *plan, const struct plan_candidate 
 }
 
 /* Searches a few candidates: the first seed of each, the others of those that are in the running, and, where seeds are
- * windows of a trace, all of the trace. False when interrupted or failed; what is complete is concluded all the same. */
+ * windows of a trace, all of the trace. False when interrupted or failed; what is complete is concluded all the same.
+ */
 static bool search_wave(struct plan *plan, struct plan_candidate *const *wave, uint32_t count,
                         const struct plan_candidate *rival, bool challenged)
 {
@@ -322,10 +323,8 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
 {
     struct plan *plan = calloc(1, sizeof *plan);
     CHECK(plan != NULL);
-    *result = (struct plan_result){.best = NO_CANDIDATE,
-                                   .runner_up = NO_CANDIDATE,
-                                   .alternative = NO_CANDIDATE,
-                                   .closest = NO_CANDIDATE};
+    *result = (struct plan_result){
+        .best = NO_CANDIDATE, .runner_up = NO_CANDIDATE, .alternative = NO_CANDIDATE, .closest = NO_CANDIDATE};
     plan->scenario = scenario;
     plan->recorded = recorded;
     plan->options = options;

@@ -1,10 +1,12 @@
-/* The planner: how many prefill and decode workers, or how many that do both, sharded how, for this load and these targets.
+/* The planner: how many prefill and decode workers, or how many that do both, sharded how, for this load and these
+ * targets.
  *
- * Disaggregated and aggregated deployments are candidates alike. Those of a kind are ordered by what their bounds promise
- * for the money and searched in waves. One whose bound cannot beat what another of its kind has been shown to serve is
- * left out; one that misses the targets where it would equal that other one, less a slack, on the same requests, is
- * dismissed. For the others the highest rate that meets the targets is bracketed by simulation, under each seed; the
- * mean over seeds and its 95 % confidence interval are reported. The answer does not depend on the number of threads.
+ * Disaggregated and aggregated deployments are candidates alike. Those of a kind are ordered by what their bounds
+ * promise for the money and searched in waves. One whose bound cannot beat what another of its kind has been shown to
+ * serve is left out; one that misses the targets where it would equal that other one, less a slack, on the same
+ * requests, is dismissed. For the others the highest rate that meets the targets is bracketed by simulation, under each
+ * seed; the mean over seeds and its 95 % confidence interval are reported. The answer does not depend on the number of
+ * threads.
  *
  * A recorded trace has no seeds: it is played whole. Where it is longer than what the seeds are asked to play together,
  * windows of it come first, one a seed and the same for every candidate, at the pace of the whole; they only decide who
@@ -33,7 +35,8 @@
 #define PLAN_BOUND_SLACK_PERMILLE 150
 
 /* Limits of the error of the device model, at which candidates are compared. At the first four, steps of all candidates
- * take what the limit says; at the last two, steps of the rival alone, where its sharding differs from the best one's. */
+ * take what the limit says; at the last two, steps of the rival alone, where its sharding differs from the best one's.
+ */
 enum error_limit {
     LIMIT_PREFILL_FAST = 0,
     LIMIT_PREFILL_SLOW = 1,
@@ -47,11 +50,11 @@ enum error_limit {
 /* What the search found out about one candidate. */
 struct plan_candidate {
     struct candidate candidate;
-    bool queued;                     /* given to the search */
-    bool searched;                   /* its rate is known */
-    uint64_t dismissed_micro_per_s;  /* it misses the targets at this rate, which it had to reach; 0: not dismissed */
-    uint32_t seeds;                  /* that it was given */
-    bool reachable;                  /* some rate meets the targets */
+    bool queued;                    /* given to the search */
+    bool searched;                  /* its rate is known */
+    uint64_t dismissed_micro_per_s; /* it misses the targets at this rate, which it had to reach; 0: not dismissed */
+    uint32_t seeds;                 /* that it was given */
+    bool reachable;                 /* some rate meets the targets */
     bool capped; /* the targets were met at the bound itself: what a longer load would show is not known */
     bool seed_done[PLAN_SEEDS_MAX];            /* false for all that an interrupt or a failure cut off */
     uint64_t seed_micro_per_s[PLAN_SEEDS_MAX]; /* highest rate that met the targets, by seed */
@@ -61,18 +64,18 @@ struct plan_candidate {
     uint64_t whole_micro_per_s;
     struct probe whole_at;
     struct probe whole_above;
-    struct probe light;                        /* hardly any load: what latencies are made of when nothing waits */
+    struct probe light;            /* hardly any load: what latencies are made of when nothing waits */
     struct probe overload;         /* twice its rate, to the end: what it completes then is its saturation */
     uint64_t rate_micro_per_s;     /* mean over seeds, or of the whole trace; 0: none meets the targets */
     uint64_t rate_low_micro_per_s; /* 95 % confidence interval of the mean; of a trace, what the search leaves open */
     uint64_t rate_high_micro_per_s;
     uint32_t worst_seed; /* index of the seed with the lowest rate */
     enum bound bound_by;
-    uint32_t saturation_permille; /* its rate as a share of what it completes under overload, at most 1000 */
-    bool short_probes;            /* its rate lies above that: a longer load would lower it */
-    uint64_t usd_micros_per_mtok; /* per million output tokens at its rate; 0: no price is known */
+    uint32_t saturation_permille;       /* its rate as a share of what it completes under overload, at most 1000 */
+    bool short_probes;                  /* its rate lies above that: a longer load would lower it */
+    uint64_t usd_micros_per_mtok;       /* per million output tokens at its rate; 0: no price is known */
     uint64_t asked_usd_micros_per_mtok; /* ... at the rate that is to be served; 0: no rate is asked */
-    bool uncertainty_known;       /* its rates at the limits of the model's error are known: */
+    bool uncertainty_known;             /* its rates at the limits of the model's error are known: */
     /* Under the first seed and of a part of a probe's requests: enough to compare. The last is where the model is
      * right. */
     bool limit_known[ERROR_LIMITS + 1];
@@ -129,8 +132,8 @@ struct plan_uncertainty {
 enum plan_outcome {
     PLAN_FOUND = 1,
     PLAN_INTERRUPTED = 2,
-    PLAN_NONE_DEPLOYABLE = 3, /* every candidate is refused; `closest`, as an example */
-    PLAN_NONE_HOLDS_ONE = 4,  /* the KV of one request does not fit what the model leaves of `closest` */
+    PLAN_NONE_DEPLOYABLE = 3,  /* every candidate is refused; `closest`, as an example */
+    PLAN_NONE_HOLDS_ONE = 4,   /* the KV of one request does not fit what the model leaves of `closest` */
     PLAN_NONE_FAST_ENOUGH = 5, /* alone in the batch, a request on `closest` gets tokens too slowly */
     PLAN_BOUNDS_TOO_LOW = 6,   /* no bound reaches the rate that is to be served; that of `closest` is the greatest */
     PLAN_NONE_SERVES = 7,      /* simulated, the most is what `closest` serves */

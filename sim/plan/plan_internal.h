@@ -15,8 +15,8 @@ struct plan {
     uint32_t capacity;
     struct demand demand;
     struct deployment_sizes sizes;
-    bool priced;   /* every machine has a price: candidates are compared by dollars */
-    uint64_t jobs; /* searches of one seed, started or over */
+    bool priced;       /* every machine has a price: candidates are compared by dollars */
+    uint64_t jobs;     /* searches of one seed, started or over */
     uint32_t rows;     /* of the trace's window; 0: not a trace */
     uint32_t requests; /* of a probe */
     uint32_t seeds;
@@ -78,8 +78,8 @@ struct search_range {
 
 /* The highest rate of candidate, at its scale, that meets the targets under one seed and so many requests: *rate, 0
  * where none does; the probes there and above where wanted. False as below. */
-bool plan_search_rate(struct plan *plan, const struct candidate *candidate, const struct search_range *range, uint64_t seed,
-                      uint32_t requests, uint64_t *rate, struct probe *at, struct probe *above);
+bool plan_search_rate(struct plan *plan, const struct candidate *candidate, const struct search_range *range,
+                      uint64_t seed, uint32_t requests, uint64_t *rate, struct probe *at, struct probe *above);
 /* Runs or finds one probe. False when it failed; the plan's failure is set then. */
 bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t rate_micro_per_s, uint64_t seed,
                 uint32_t requests, bool early, struct probe *probe);

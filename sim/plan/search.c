@@ -103,8 +103,8 @@ static uint64_t next_rate(const struct bracket *bracket, const struct search_ran
     return bracket->low + (bracket->high - bracket->low) / 2;
 }
 
-bool plan_search_rate(struct plan *plan, const struct candidate *candidate, const struct search_range *range, uint64_t seed,
-                      uint32_t requests, uint64_t *rate, struct probe *at, struct probe *above)
+bool plan_search_rate(struct plan *plan, const struct candidate *candidate, const struct search_range *range,
+                      uint64_t seed, uint32_t requests, uint64_t *rate, struct probe *at, struct probe *above)
 {
     struct bracket bracket = range->bracket;
     struct probe probe;
@@ -130,8 +130,8 @@ static uint64_t challenge(const struct plan *plan, const struct candidate *candi
         return plan->scenario->plan.rate_micro_per_s;
     if (rival == NULL)
         return 0;
-    uint64_t equal = mul_div_floor_u64(rival->seed_micro_per_s[seed_index], candidate->cost,
-                                       max_u64(1, rival->candidate.cost));
+    uint64_t equal =
+        mul_div_floor_u64(rival->seed_micro_per_s[seed_index], candidate->cost, max_u64(1, rival->candidate.cost));
     return mul_div_floor_u64(equal, 1000, 1000 + SEED_SLACK_PERMILLE);
 }
 
@@ -171,8 +171,7 @@ static void search_whole(struct plan *plan, struct plan_candidate *item)
         sum += item->seed_micro_per_s[s];
     uint64_t start = max_u64(1000, sum / plan->seeds);
     struct search_range range = {.start = start, .floor = max_u64(1, start / 64), .part = 8, .fine = 32};
-    range.ceiling =
-        max_u64(start, plan_with_slack(item->candidate.bound_micro_per_s, PLAN_BOUND_SLACK_PERMILLE));
+    range.ceiling = max_u64(start, plan_with_slack(item->candidate.bound_micro_per_s, PLAN_BOUND_SLACK_PERMILLE));
     item->whole_done = plan_search_rate(plan, &item->candidate, &range, 1, plan->rows, &item->whole_micro_per_s,
                                         &item->whole_at, &item->whole_above);
 }

@@ -1,5 +1,6 @@
 /* The space a scenario spans: every pair of a prefill and a decode pool, every sharding each offers, every pair of
- * counts in their ranges that the budget of machines allows; and aggregated workers, by sharding, token budget and count.
+ * counts in their ranges that the budget of machines allows; and aggregated workers, by sharding, token budget and
+ * count.
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
@@ -8,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Token budgets of aggregated workers. A small one protects decoding from prompts, a large one feeds the prompts; what is
- * best depends on the targets. */
+/* Token budgets of aggregated workers. A small one protects decoding from prompts, a large one feeds the prompts; what
+ * is best depends on the targets. */
 static const uint32_t budgets[] = {512, 2048, 8192};
 
 static struct plan_candidate *add(struct plan *plan)

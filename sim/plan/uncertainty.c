@@ -23,7 +23,6 @@
 #define PROMISING_MAX 2 /* at one limit */
 
 /* Of a probe's requests, what is played at the limits: comparisons need fewer than rates. */
-#define LIMIT_REQUESTS_PART 4
 #define LIMIT_REQUESTS_MIN 500
 #define LIMIT_RATE_FINE 40 /* of a rate, the width of its bracket */
 
@@ -36,7 +35,8 @@ struct plan_candidate *uncertainty_item(const struct uncertainty *uncertainty, u
 
 enum step_kind limit_kind(uint32_t limit)
 {
-    return limit == LIMIT_DECODE_FAST || limit == LIMIT_DECODE_SLOW || limit == LIMIT_DECODE_RELATIVE ? STEP_DECODE : STEP_PREFILL;
+    return limit == LIMIT_DECODE_FAST || limit == LIMIT_DECODE_SLOW || limit == LIMIT_DECODE_RELATIVE ? STEP_DECODE
+                                                                                                      : STEP_PREFILL;
 }
 
 bool limit_is_relative(uint32_t limit)
@@ -61,7 +61,7 @@ const struct parallelism *uncertainty_sharding(const struct candidate *candidate
 }
 
 bool uncertainty_error(const struct plan *plan, const struct candidate *candidate, enum step_kind kind,
-                 struct step_error *error)
+                       struct step_error *error)
 {
     const struct pool *pool = &candidate->scenario->pools[uncertainty_pool(candidate, kind)];
     return model_error_find(plan->options->errors, kind, pool->engine.kernels, pool->hardware.gpu,
@@ -116,8 +116,8 @@ static uint64_t bound_at(const struct plan *plan, const struct candidate *candid
     return scaled.bound_micro_per_s;
 }
 
-/* What a candidate may come to at a limit: its bound there, of which it reaches as much as where the model is right; not
- * searched, as much as the best one, and no more than where it was dismissed. */
+/* What a candidate may come to at a limit: its bound there, of which it reaches as much as where the model is right;
+ * not searched, as much as the best one, and no more than where it was dismissed. */
 static uint64_t promise_at(const struct plan *plan, const struct plan_candidate *item, uint32_t limit)
 {
     const struct plan_candidate *model = &plan->result->items[plan->result->best];
@@ -129,7 +129,7 @@ static uint64_t promise_at(const struct plan *plan, const struct plan_candidate 
     if (item->dismissed_micro_per_s > 0 && item->dismissed_micro_per_s < item->candidate.bound_micro_per_s) {
         of_bound = item->candidate.bound_micro_per_s;
         rate = min_u64(item->dismissed_micro_per_s, mul_div_floor_u64(of_bound, model->rate_micro_per_s,
-                                                                        max_u64(1, model->candidate.bound_micro_per_s)));
+                                                                      max_u64(1, model->candidate.bound_micro_per_s)));
     }
     return mul_div_floor_u64(bound, rate, max_u64(1, of_bound));
 }
@@ -202,7 +202,8 @@ static void find_contenders(struct uncertainty *uncertainty)
         find_promising(uncertainty, limit);
 }
 
-/* ---- Rates at the limits ------------------------------------------------------------------------------------------- */
+/* ---- Rates at the limits -------------------------------------------------------------------------------------------
+ */
 
 static uint32_t limit_requests(const struct plan *plan)
 {
@@ -211,7 +212,7 @@ static uint32_t limit_requests(const struct plan *plan)
 }
 
 bool uncertainty_rate(struct plan *plan, const struct plan_candidate *item, struct step_scale scale, uint32_t requests,
-                uint64_t start, uint64_t fine, uint64_t *rate)
+                      uint64_t start, uint64_t fine, uint64_t *rate)
 {
     struct candidate scaled = item->candidate;
     scaled.scale = scale;
@@ -229,8 +230,9 @@ static void limit_job(void *context, uint32_t job)
     struct plan *plan = uncertainty->plan;
     struct plan_candidate *item = &plan->result->items[uncertainty->jobs[job].item];
     uint32_t limit = uncertainty->jobs[job].limit;
-    item->limit_known[limit] = uncertainty_rate(plan, item, scale_at(plan, &item->candidate, limit), limit_requests(plan),
-                                      promise_at(plan, item, limit), LIMIT_RATE_FINE, &item->limit_micro_per_s[limit]);
+    item->limit_known[limit] =
+        uncertainty_rate(plan, item, scale_at(plan, &item->candidate, limit), limit_requests(plan),
+                         promise_at(plan, item, limit), LIMIT_RATE_FINE, &item->limit_micro_per_s[limit]);
     uncertainty->jobs[job].done = item->limit_known[limit];
     progress_add(plan->options->progress, 1);
 }
@@ -249,7 +251,8 @@ static void add_jobs(struct uncertainty *uncertainty)
     for (uint32_t c = 0; c < uncertainty->count; c++) {
         const struct plan_candidate *item = uncertainty_item(uncertainty, c);
         for (uint32_t limit = 0; limit <= ERROR_LIMITS; limit++) {
-            bool wanted = !limit_is_relative(limit) || uncertainty_steps_differ(&item->candidate, &best->candidate, limit_kind(limit));
+            bool wanted = !limit_is_relative(limit) ||
+                          uncertainty_steps_differ(&item->candidate, &best->candidate, limit_kind(limit));
             if (wanted && !item->limit_known[limit])
                 add_job(uncertainty, c, limit);
         }
@@ -303,23 +306,35 @@ static uint32_t most_robust(const struct uncertainty *uncertainty)
     for (uint32_t c = 1; c < uncertainty->count; c++) {
         const struct plan_candidate *item = uncertainty_item(uncertainty, c);
         uint64_t least = plan_with_slack(over_limits(uncertainty_item(uncertainty, choice)), LEAD_PERMILLE);
-        if (item->candidate.aggregated == best->candidate.aggregated && item->searched && item->seeds == best->seeds && item->candidate.cost == best->candidate.cost &&
-            item->rate_micro_per_s >= best->rate_low_micro_per_s &&
+        if (item->candidate.aggregated == best->candidate.aggregated && item->searched && item->seeds == best->seeds &&
+            item->candidate.cost == best->candidate.cost && item->rate_micro_per_s >= best->rate_low_micro_per_s &&
             plan_serves(uncertainty->plan, item->rate_low_micro_per_s) && over_limits(item) > least)
             choice = c;
     }
     return choice;
 }
 
+/* What a rate of the fewer requests that are played at limits is of all requests: it moves as the candidate's own rate
+ * does where the model is right, or, not searched, as the best one's. */
+static uint64_t of_all(const struct plan_candidate *item, const struct plan_candidate *best, uint64_t rate)
+{
+    const struct plan_candidate *known = item->searched && item->reachable ? item : best;
+    return mul_div_floor_u64(rate, known->rate_micro_per_s, max_u64(1, known->limit_micro_per_s[LIMIT_NONE]));
+}
+
 uint64_t uncertainty_lead(const struct uncertainty *uncertainty, const struct plan_candidate *item, uint32_t limit)
 {
     const struct plan_candidate *best = uncertainty_item(uncertainty, 0);
-    uint64_t best_rate = limit_is_relative(limit) ? best->limit_micro_per_s[LIMIT_NONE] : best->limit_micro_per_s[limit];
+    uint64_t best_rate =
+        limit_is_relative(limit) ? best->limit_micro_per_s[LIMIT_NONE] : best->limit_micro_per_s[limit];
     uint64_t rate = item->limit_micro_per_s[limit];
     if (limit_is_relative(limit) && !uncertainty_steps_differ(&item->candidate, &best->candidate, limit_kind(limit)))
         return 0;
     if (uncertainty->plan->scenario->plan.goal == PLAN_SERVE_RATE)
-        return ahead(uncertainty->plan, &item->candidate, rate, &best->candidate, best_rate) ? 2000 : 1000;
+        return ahead(uncertainty->plan, &item->candidate, of_all(item, best, rate), &best->candidate,
+                     of_all(best, best, best_rate))
+                   ? 2000
+                   : 1000;
     uint128 ours = (uint128)best_rate * item->candidate.cost;
     uint128 its = (uint128)rate * best->candidate.cost;
     return ours == 0 ? (its > 0 ? 1000000 : 0) : min_u64(1000000, (uint64_t)(its * 1000 / ours));
@@ -339,10 +354,12 @@ struct break_even {
 static void break_even_job(void *context, uint32_t job)
 {
     struct break_even *break_even = (struct break_even *)context + job;
-    break_even->permille = uncertainty_break_even(break_even->uncertainty, &break_even->rival, break_even->limit, &break_even->whole);
+    break_even->permille =
+        uncertainty_break_even(break_even->uncertainty, &break_even->rival, break_even->limit, &break_even->whole);
 }
 
-static void judge_contenders(struct uncertainty *uncertainty, struct break_even break_evens[STEP_KINDS], bool open[STEP_KINDS])
+static void judge_contenders(struct uncertainty *uncertainty, struct break_even break_evens[STEP_KINDS],
+                             bool open[STEP_KINDS])
 {
     struct plan_result *result = uncertainty->plan->result;
     struct plan_uncertainty *verdict = &result->uncertainty;
@@ -362,7 +379,8 @@ static void judge_contenders(struct uncertainty *uncertainty, struct break_even 
                 continue;
             strongest[kind] = lead;
             open[kind] = true;
-            break_evens[kind] = (struct break_even){.uncertainty = uncertainty, .rival = item, .limit = limit, .whole = true};
+            break_evens[kind] =
+                (struct break_even){.uncertainty = uncertainty, .rival = item, .limit = limit, .whole = true};
         }
         bool other = item->candidate.prefill != best->candidate.prefill ||
                      item->candidate.decode != best->candidate.decode || other_kind;
@@ -410,7 +428,7 @@ bool plan_uncertainty(struct plan *plan)
         whole &= break_evens[c].whole;
         if (whole && break_evens[c].permille > 0)
             uncertainty_measure(&uncertainty, break_evens[c].rival, break_evens[c].limit, break_evens[c].permille,
-                          &verdict->measures[verdict->measure_count++]);
+                                &verdict->measures[verdict->measure_count++]);
     }
     verdict->known = whole;
     return whole;

@@ -1,5 +1,5 @@
-/* What the parts of plan_uncertainty() share: contenders and the limits of the error (uncertainty.c), the time of a step at which two
- * serve as much (break_even.c), the step to measure (next_measurement.c). */
+/* What the parts of plan_uncertainty() share: contenders and the limits of the error (uncertainty.c), the time of a
+ * step at which two serve as much (break_even.c), the step to measure (next_measurement.c). */
 #ifndef TANDEM_SIM_PLAN_UNCERTAINTY_H
 #define TANDEM_SIM_PLAN_UNCERTAINTY_H
 
@@ -10,6 +10,9 @@
 
 /* Rates of two searches may differ by the width of their brackets: less is no lead. */
 #define LEAD_PERMILLE 31
+
+/* Of a probe's requests, what is played at the limits: comparisons need fewer than rates. */
+#define LIMIT_REQUESTS_PART 4
 
 #define CONTENDERS_MAX 7
 #define UNCERTAINTY_JOBS_MAX (CONTENDERS_MAX * (ERROR_LIMITS + 1))
@@ -42,7 +45,7 @@ struct step_scale uncertainty_scale(enum step_kind kind, uint32_t permille);
 uint32_t uncertainty_pool(const struct candidate *candidate, enum step_kind kind);
 const struct parallelism *uncertainty_sharding(const struct candidate *candidate, enum step_kind kind);
 bool uncertainty_error(const struct plan *plan, const struct candidate *candidate, enum step_kind kind,
-                 struct step_error *error);
+                       struct step_error *error);
 
 /* Whether two candidates' steps of a kind are different ones, whose errors therefore differ. Aggregated and
  * disaggregated serving are compared in the errors that are shared alone. */
@@ -51,18 +54,19 @@ bool uncertainty_steps_differ(const struct candidate *a, const struct candidate 
 /* The highest rate of a candidate whose steps are scaled, searched for from `start` to one part in `fine`. False when
  * interrupted or failed. */
 bool uncertainty_rate(struct plan *plan, const struct plan_candidate *item, struct step_scale scale, uint32_t requests,
-                uint64_t start, uint64_t fine, uint64_t *rate);
+                      uint64_t start, uint64_t fine, uint64_t *rate);
 
 /* By how much a contender serves more for its cost than the best one at a limit, in permille; 1000: the same. */
 uint64_t uncertainty_lead(const struct uncertainty *uncertainty, const struct plan_candidate *item, uint32_t limit);
 
-/* break_even.c: what the steps of the limit's kind take, in permille of what the model says, where the best contender gives
- * way to another: to *rival, or to one that overtakes both there, which *rival then names. 0: nowhere, or the runs do
- * not show it. *whole is cleared when interrupted or failed. */
-uint32_t uncertainty_break_even(struct uncertainty *uncertainty, const struct plan_candidate **rival, uint32_t limit, bool *whole);
+/* break_even.c: what the steps of the limit's kind take, in permille of what the model says, where the best contender
+ * gives way to another: to *rival, or to one that overtakes both there, which *rival then names. 0: nowhere, or the
+ * runs do not show it. *whole is cleared when interrupted or failed. */
+uint32_t uncertainty_break_even(struct uncertainty *uncertainty, const struct plan_candidate **rival, uint32_t limit,
+                                bool *whole);
 
 /* next_measurement.c: the step at whose time the best contender and the rival part. */
-void uncertainty_measure(const struct uncertainty *uncertainty, const struct plan_candidate *rival, uint32_t limit, uint32_t permille,
-                   struct plan_measure *measure);
+void uncertainty_measure(const struct uncertainty *uncertainty, const struct plan_candidate *rival, uint32_t limit,
+                         uint32_t permille, struct plan_measure *measure);
 
 #endif

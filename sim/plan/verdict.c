@@ -105,8 +105,9 @@ static uint64_t prompt_share(const struct look *look)
     return min_u64(1000, (uint64_t)(prompts_ns_per_s * 1000 * 1000 / (uint64_t)NS_PER_S / probe->decode_busy));
 }
 
-/* Whether prompts stretch the steps of an aggregated worker more than the growing batch does: with a share s of the time
- * spent on prompts they take 1 / (1 - s) of the growth of TPOT since nothing else was there, and the batch the rest. */
+/* Whether prompts stretch the steps of an aggregated worker more than the growing batch does: with a share s of the
+ * time spent on prompts they take 1 / (1 - s) of the growth of TPOT since nothing else was there, and the batch the
+ * rest. */
 static bool prompts_interfere(const struct look *look)
 {
     uint64_t left = 1000 - prompt_share(look);

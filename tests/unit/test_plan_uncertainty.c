@@ -200,7 +200,7 @@ static void a_clear_winner_is_recommended(void **state)
     assert_true(result.uncertainty.known);
     assert_true(result.uncertainty.certain);
     assert_int_equal(result.uncertainty.measure_count, 0);
-    assert_non_null(strstr(result.why, "Nothing within that error"));
+    assert_int_equal(result.uncertainty.tie_count, 0);
     assert_true(best->uncertainty_known);
     assert_true(best->rate_model_low_micro_per_s < best->rate_micro_per_s);
     assert_true(best->rate_model_high_micro_per_s > best->rate_micro_per_s);
@@ -209,7 +209,6 @@ static void a_clear_winner_is_recommended(void **state)
     /* Without errors nothing is said of them. */
     search(scenario, NULL, &result);
     assert_false(result.uncertainty.known);
-    assert_null(strstr(result.why, "Validated"));
     plan_result_free(&result);
     model_errors_free(errors);
     free(scenario);
@@ -248,7 +247,6 @@ static void expect_decisive(enum step_kind kind, uint32_t prompt, uint32_t outpu
     assert_non_null(measure);
     assert_string_not_equal(measure->below, measure->above);
     assert_string_equal(measure->sharding, "TP4");
-    assert_non_null(strstr(result.why, "Within the error of the model it ties with"));
 
     uint64_t permille = mul_div_floor_u64((uint64_t)measure->decides_ns, 1000, (uint64_t)measure->model_ns);
     for (uint32_t slower = 0; slower < 2; slower++) {
