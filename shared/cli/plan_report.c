@@ -63,6 +63,8 @@ static json_t *candidate_json(const struct scenario *scenario, const struct plan
     json_object_set_new(json, "sharding", json_string(candidate->sharding));
     json_object_set_new(json, "nodes", json_integer(candidate->machines));
     json_object_set_new(json, "gpus", json_integer(candidate->gpus));
+    json_object_set_new(json, "kv_over",
+                        candidate->aggregated ? json_null() : json_string(deployment_paths_name(&candidate->paths)));
     json_object_set_new(json, "max_rate_per_s", micro(item->rate_micro_per_s));
     json_object_set_new(json, "seeds", json_integer(item->seeds));
     json_object_set_new(json, "rate_low_per_s", micro(item->rate_low_micro_per_s));
@@ -345,6 +347,7 @@ static void print_candidates(const json_t *plan, const struct output *output, ui
         {"candidate", "candidate", 0, 0, 0},
         {"nodes", "nodes", 0, 0, 4},
         {"gpus", "GPUs", 0, 0, 1},
+        {"kv_over", "KV over", 0, 0, 6},
         {"max_rate_per_s", "req/s", 2, 0, 0},
         {"rate_low_per_s", "low", 2, 0, 2},
         {"rate_high_per_s", "high", 2, 0, 2},

@@ -350,7 +350,7 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
         } else {
             snprintf(error, error_size,
                      "plan needs pools with roles \"prefill\" and \"decode\", or \"mixed\", whose counts fit "
-                     "plan.nodes");
+                     "plan.nodes; pools share machines only where placement = \"packed\" lets them");
         }
         CHECK(pthread_mutex_destroy(&plan->lock) == 0);
     }

@@ -158,6 +158,7 @@ static struct scenario *aggregated_variant(struct plan *plan, uint32_t pool, uin
     *variant = *plan->scenario;
     variant->pool_count = 1;
     variant->pools[0] = plan->scenario->pools[pool];
+    variant->pools[0].placement = (struct placement){.kind = PLACEMENT_PACKED}; /* by other pools there are none */
     variant->pools[0].scheduler.token_budget = budget;
     if (variant->pools[0].role != ROLE_MIXED) {
         snprintf(variant->pools[0].name, sizeof variant->pools[0].name, "mixed");

@@ -7,10 +7,12 @@ return scenario {
   model = require "models.llama-3.1-70b",
   pools = {
     prefill = pool {
-      role = "prefill", machine = h100, plan = { 1, 7 }, engine = "vllm", shardings = { { tensor = 8 }, { tensor = 4 } },
+      role = "prefill", machine = h100, plan = { 1, 7 }, engine = "vllm",
+      shardings = { { tensor = 8 }, { tensor = 4 } },
     },
     decode = pool {
-      role = "decode", machine = h100, plan = { 1, 7 }, engine = "vllm", shardings = { { tensor = 8 }, { tensor = 4 } },
+      role = "decode", machine = h100, plan = { 1, 7 }, engine = "vllm",
+      shardings = { { tensor = 8 }, { tensor = 4 } },
     },
   },
   load = trace { file = "service-3000.csv.xz", format = "csv" },

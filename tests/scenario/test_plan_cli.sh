@@ -50,7 +50,7 @@ plan --format md
 expect '^| candidate ' "$here/out"
 expect '^- \*\*Deploy:\*\* [0-9]' "$here/out"
 plan --format csv
-expect '^candidate,recommended,serving,prefill,decode,sharding,nodes,gpus,max_rate_per_s' "$here/out"
+expect '^candidate,recommended,serving,prefill,decode,sharding,nodes,gpus,kv_over,max_rate_per_s' "$here/out"
 [ "$(sed 's/"[^"]*"//g' "$here/out" | awk -F, '{print NF}' | sort -u | wc -l)" = 1 ] || fail "rows of unequal length"
 
 # The run behind the verdict is what `last` is, and not a probe.
