@@ -122,7 +122,7 @@ static int64_t begin(const struct stored_run *what, struct user_error *error)
         .kind = what->kind,
         .replay_of = what->replay_of,
         .record = what->record,
-        .has_targets = what->scenario->targets.count > 0,
+        .targets = &what->scenario->targets,
         .compiler = build_compiler,
     };
     return results_run_begin(what->store, &begin, error);

@@ -3,6 +3,7 @@
 #include "cli/commands.h"
 
 #include "base/check.h"
+#include "host/input.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -85,7 +86,7 @@ static int pack_run(const struct command_context *context, const struct argument
     sha256_start(&hash);
     for (size_t i = 0; i < count && good; i++) {
         size_t size;
-        char *text = csv_bytes_read(operand(arguments, i), &size, error);
+        char *text = input_all(operand(arguments, i), CSV_BYTES_MAX, &size, error);
         if (text != NULL)
             sha256_add(&hash, text, size);
         good = text != NULL && csv_table_parse(operand(arguments, i), text, size, &files[i], error);

@@ -182,6 +182,70 @@ static void report_csv(const struct run_report *report, const struct output *out
     write_and_free(output, table);
 }
 
+static const char *const target_words[] = {
+    [TARGET_TTFT] = "ttft", [TARGET_TPOT] = "tpot", [TARGET_E2E] = "e2e", [TARGET_ITL] = "itl"};
+
+void report_missed_target(const struct run_report *report, const struct target_report *target, FILE *err)
+{
+    const struct target *asked = &target->target;
+    if (target->met)
+        return;
+    fprintf(err, "target missed: %s p%g ", target_words[asked->metric], asked->percentile_permille / 10.0);
+    if (!target->known) {
+        fprintf(err, "is not known, for no request completed\n");
+        return;
+    }
+    int64_t over_ns = target->value_ns - asked->limit_ns;
+    if (over_ns > 0)
+        fprintf(err, "is %.3f ms, %.3f ms (%.1f %%) over %.3f ms", (double)target->value_ns / 1e6,
+                (double)over_ns / 1e6, 100.0 * (double)over_ns / (double)asked->limit_ns,
+                (double)asked->limit_ns / 1e6);
+    else
+        fprintf(err, "of what completed is %.3f ms, within %.3f ms", (double)target->value_ns / 1e6,
+                (double)asked->limit_ns / 1e6);
+    if (asked->metric != TARGET_ITL)
+        fprintf(err, "; %" PRIu64 " of %" PRIu64 " requests missed it or were not served", target->missed,
+                report->counted);
+    fputc('\n', err);
+}
+
+static void report_targets(const struct run_report *report, const struct output *output)
+{
+    if (report->target_count == 0)
+        return;
+    fputc('\n', output->file);
+    struct table *table = table_new("targets, ms");
+    table_column(table, "metric", "");
+    table_column(table, "percentile", "p");
+    table_column(table, "value_ms", "is");
+    table_column(table, "below_ms", "below");
+    table_column(table, "missed", "missed");
+    table_column(table, "met", "met");
+    for (uint32_t t = 0; t < report->target_count; t++) {
+        const struct target_report *target = &report->targets[t];
+        table_row(table);
+        table_text(table, target_words[target->target.metric]);
+        table_fixed(table, target->target.percentile_permille, 1);
+        if (target->known)
+            add_ms(table, target->value_ns);
+        else
+            table_none(table);
+        add_ms(table, target->target.limit_ns);
+        table_integer(table, (int64_t)target->missed);
+        table_text(table, target->met ? "yes" : "no");
+    }
+    write_and_free(output, table);
+}
+
+/* Why requests were not served. */
+static void report_endings(const struct run_report *report, const struct output *output)
+{
+    for (uint32_t k = 0; k < report->ending_count; k++)
+        fprintf(output->file, "%s%" PRIu64 " %s: %s\n", k == 0 ? "\n" : "", report->endings[k].requests,
+                report->endings[k].outcome == OUTCOME_REJECTED ? "rejected" : "failed",
+                outcome_reason_text(report->endings[k].outcome, report->endings[k].reason));
+}
+
 void report_run(const struct run_report *report, const struct output *output)
 {
     if (output->format == OUTPUT_JSON) {
@@ -195,6 +259,8 @@ void report_run(const struct run_report *report, const struct output *output)
         return;
     }
     report_summary(report, output);
+    report_endings(report, output);
+    report_targets(report, output);
     fputc('\n', output->file);
     struct table *latencies = table_new("latencies, ms");
     metric_columns(latencies, "metric", "");

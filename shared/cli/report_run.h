@@ -6,6 +6,9 @@
 #include "run/results/results.h"
 
 /* Text and Markdown are four tables; CSV is one, a row a metric; JSON is the run's object. */
+/* A line about a target that was missed: by how much. Nothing where it was met. */
+void report_missed_target(const struct run_report *report, const struct target_report *target, FILE *err);
+
 void report_run(const struct run_report *report, const struct output *output);
 
 #endif

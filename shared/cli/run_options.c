@@ -124,6 +124,42 @@ uint32_t run_replay_param(int64_t replay_of, char text[24], struct results_param
 
 /* ---- The answer -------------------------------------------------------------------------------------------------- */
 
+static void tell_overrides(const struct scenario_override *overrides, size_t count, FILE *err)
+{
+    for (size_t k = 0; k < count; k++)
+        fprintf(err, "%s%s=%s%s", k == 0 ? "with " : ", ", overrides[k].path, overrides[k].value,
+                k + 1 == count ? ":\n" : "");
+}
+
+/* A line for each target that is missed, and one where nothing was served at all. False: there was one. */
+static bool run_tell_targets(const struct run_report *report, const struct scenario_override *overrides, size_t count,
+                             FILE *err)
+{
+    bool nothing = report->requests > 0 && report->completed == 0 && report->aborted < report->requests;
+    bool good = !nothing && run_report_met(report);
+    if (good)
+        return true;
+    tell_overrides(overrides, count, err);
+    if (nothing)
+        fprintf(err, "nothing was served; ");
+    for (uint32_t k = 0; nothing && k < report->ending_count; k++)
+        fprintf(err, "%s%" PRIu64 " of %" PRIu64 " requests %s: %s", k == 0 ? "" : "; ", report->endings[k].requests,
+                report->requests, report->endings[k].outcome == OUTCOME_REJECTED ? "rejected" : "failed",
+                outcome_reason_text(report->endings[k].outcome, report->endings[k].reason));
+    if (nothing)
+        fputc('\n', err);
+    for (uint32_t t = 0; t < report->target_count; t++)
+        report_missed_target(report, &report->targets[t], err);
+    uint64_t asked = report->attainment_asked_permille;
+    if (report->met_all_targets * 1000 < report->counted * asked)
+        fprintf(err,
+                "target missed: %" PRIu64 " of %" PRIu64 " requests were within all targets at once, %.1f %%, and "
+                "%.1f %% are asked for\n",
+                report->met_all_targets, report->counted,
+                100.0 * (double)report->met_all_targets / (double)report->counted, (double)asked / 10.0);
+    return false;
+}
+
 int run_tell(struct results *store, int64_t run, struct scenario *scenario, const struct scenario_override *overrides,
              size_t override_count, const struct command_context *command, const struct output *output, json_t *answers,
              struct user_error *error)
@@ -136,19 +172,18 @@ int run_tell(struct results *store, int64_t run, struct scenario *scenario, cons
         json_array_append(answers, json);
     else
         report_run(&report, output);
+    bool met = run_tell_targets(&report, overrides, override_count, command->err);
     run_report_free(&report);
     struct user_error failed = {.set = false};
     enum expect_outcome outcome = scenario_expect(scenario, json, &failed);
     json_decref(json);
     if (outcome == EXPECT_HELD)
-        return EXIT_OK;
+        return met ? EXIT_OK : EXIT_WORSE;
     if (outcome == EXPECT_BROKEN) {
         *error = failed;
         return EXIT_USER;
     }
-    for (size_t k = 0; k < override_count; k++)
-        fprintf(command->err, "%s%s=%s%s", k == 0 ? "with " : ", ", overrides[k].path, overrides[k].value,
-                k + 1 == override_count ? ":\n" : "");
+    tell_overrides(overrides, override_count, command->err);
     fprintf(command->err, "%s\n", failed.text);
     return EXIT_WORSE;
 }

@@ -18,7 +18,8 @@ struct bucket {
 };
 
 struct quantiles {
-    uint32_t percentiles[QUANTILES_WANTED];
+    uint32_t permille[QUANTILES_MAX];
+    uint32_t wanted_count;
     uint64_t count;
     int128 sum;
     int64_t max;
@@ -28,12 +29,12 @@ struct quantiles {
         uint32_t bucket;
         uint64_t place; /* among the values of the bucket, from 0 */
         uint32_t kept;  /* which list */
-    } wanted[QUANTILES_WANTED];
+    } wanted[QUANTILES_MAX];
     struct {
         uint32_t bucket;
         uint64_t count;
         int64_t *values;
-    } kept[QUANTILES_WANTED];
+    } kept[QUANTILES_MAX];
     uint32_t kept_count;
 };
 
@@ -51,15 +52,17 @@ static uint32_t bucket_of(int64_t value)
     return 1 + shift * OCTAVE + (uint32_t)(v >> shift);
 }
 
-struct quantiles *quantiles_make(const uint32_t *percentiles)
+struct quantiles *quantiles_make(const uint32_t *permille, uint32_t count)
 {
+    CHECK(count <= QUANTILES_MAX);
     struct quantiles *quantiles = calloc(1, sizeof *quantiles);
     CHECK(quantiles != NULL);
     quantiles->buckets = calloc(BUCKETS, sizeof *quantiles->buckets);
     CHECK(quantiles->buckets != NULL);
     quantiles->max = INT64_MIN;
-    for (uint32_t i = 0; i < QUANTILES_WANTED; i++)
-        quantiles->percentiles[i] = percentiles[i];
+    quantiles->wanted_count = count;
+    for (uint32_t i = 0; i < count; i++)
+        quantiles->permille[i] = permille[i];
     return quantiles;
 }
 
@@ -99,10 +102,10 @@ static uint32_t list_of(struct quantiles *quantiles, uint32_t bucket)
 uint64_t quantiles_counted(struct quantiles *quantiles)
 {
     uint64_t to_keep = 0;
-    uint64_t below = 0;
-    uint32_t bucket = 0;
-    for (uint32_t i = 0; quantiles->count > 0 && i < QUANTILES_WANTED; i++) {
-        uint64_t place = mul_div_ceil_u64(quantiles->count, quantiles->percentiles[i], 100) - 1;
+    for (uint32_t i = 0; quantiles->count > 0 && i < quantiles->wanted_count; i++) {
+        uint64_t place = mul_div_ceil_u64(quantiles->count, quantiles->permille[i], 1000) - 1;
+        uint64_t below = 0;
+        uint32_t bucket = 0;
         while (below + quantiles->buckets[bucket].count <= place)
             below += quantiles->buckets[bucket++].count;
         const struct bucket *b = &quantiles->buckets[bucket];
@@ -157,7 +160,7 @@ struct quantiles_result quantiles_result(struct quantiles *quantiles)
         CHECK(quantiles->kept[k].count == quantiles->buckets[quantiles->kept[k].bucket].count);
         qsort(quantiles->kept[k].values, quantiles->kept[k].count, sizeof(int64_t), ascending);
     }
-    for (uint32_t i = 0; i < QUANTILES_WANTED; i++) {
+    for (uint32_t i = 0; i < quantiles->wanted_count; i++) {
         const struct bucket *b = &quantiles->buckets[quantiles->wanted[i].bucket];
         result.at[i] = b->least == b->greatest
                            ? b->least

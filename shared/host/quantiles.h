@@ -4,8 +4,8 @@
  * second keeps the values of those buckets alone that a wanted percentile falls into, unless all values of a bucket are
  * equal.
  *
- * Percentile p of n values is the nearest rank: the value at place ceil(n * p / 100) in ascending order, as in the
- * views of the results database. The mean is rounded down.
+ * A quantile of q permille of n values is the nearest rank: the value at place ceil(n * q / 1000) in ascending order,
+ * as in the views of the results database. The mean is rounded down.
  */
 #ifndef TANDEM_HOST_QUANTILES_H
 #define TANDEM_HOST_QUANTILES_H
@@ -13,12 +13,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define QUANTILES_WANTED 4
+#define QUANTILES_MAX 16
 
 struct quantiles;
 
-/* `percentiles`: QUANTILES_WANTED of them, ascending, 1 to 100. */
-struct quantiles *quantiles_make(const uint32_t *percentiles);
+/* `permille`: `count` of them, at most QUANTILES_MAX, 1 to 1000, in any order. */
+struct quantiles *quantiles_make(const uint32_t *permille, uint32_t count);
 void quantiles_free(struct quantiles *quantiles);
 
 /* Of the first reading. */
@@ -34,7 +34,7 @@ struct quantiles_result {
     uint64_t count; /* 0: nothing below means anything */
     int64_t mean;
     int64_t max;
-    int64_t at[QUANTILES_WANTED];
+    int64_t at[QUANTILES_MAX]; /* in the order of `permille` */
 };
 
 /* Ends the second reading, if there was one. */

@@ -32,3 +32,47 @@ int64_t itl_bucket_upper_ns(uint32_t bucket)
     int64_t position = (int64_t)(bucket % PER_OCTAVE + PER_OCTAVE);
     return (int64_t)((uint64_t)(position + 1) << octave) - 1;
 }
+
+static const struct reason {
+    const char *key;
+    const char *text;
+} unknown_reason = {"unknown", "no reason is known"},
+  rejected[] =
+      {
+          [REJECT_NONE] = {"none", "without a reason"},
+          [REJECT_TOO_LARGE_PREFILL] = {"too_large_prefill", "its KV can never fit a prefiller's pool"},
+          [REJECT_TOO_LARGE_DECODE] = {"too_large_decode", "its KV can never fit a decoder's pool"},
+          [REJECT_QUEUE_FULL] = {"queue_full", "the request table of its instance was full"},
+          [REJECT_ADMISSION] = {"admission", "the admission policy expected its target to be missed"},
+          [REJECT_GEOMETRY] = {"geometry", "the KV layouts of the two instances cannot be mapped"},
+          [REJECT_NO_INSTANCE] = {"no_instance", "no instance of a role was alive"},
+          [REJECT_DUPLICATE] = {"duplicate", "its number was in flight already"},
+          [REJECT_COUNT_OVERFLOW] = {"count_overflow", "a count of its transfer does not fit the protocol's field"},
+},
+  failed[] = {
+      [FAIL_NONE] = {"none", "without a reason"},
+      [FAIL_PEER_LOST] = {"peer_lost", "an instance that served it was lost"},
+      [FAIL_DEADLINE] = {"deadline", "its transfer did not end within messenger.deadline"},
+      [FAIL_WRITE] = {"write", "a write of its KV failed"},
+      [FAIL_CLIENT] = {"client", "its client went away"},
+      [FAIL_REFUSED] = {"refused", "the prefiller had no room for it"},
+};
+
+static const struct reason *reason_of(enum outcome outcome, uint8_t reason)
+{
+    if (outcome == OUTCOME_REJECTED && reason < sizeof rejected / sizeof *rejected)
+        return &rejected[reason];
+    if (outcome == OUTCOME_FAILED && reason < sizeof failed / sizeof *failed)
+        return &failed[reason];
+    return &unknown_reason;
+}
+
+const char *outcome_reason_key(enum outcome outcome, uint8_t reason)
+{
+    return reason_of(outcome, reason)->key;
+}
+
+const char *outcome_reason_text(enum outcome outcome, uint8_t reason)
+{
+    return reason_of(outcome, reason)->text;
+}

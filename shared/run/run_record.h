@@ -30,6 +30,12 @@ extern const char *const span_names[SPAN_COUNT]; /* "route", "admission_wait", "
 
 enum outcome { OUTCOME_COMPLETED = 1, OUTCOME_REJECTED = 2, OUTCOME_FAILED = 3, OUTCOME_ABORTED = 4 };
 
+/* In a few words, for people and for JSON keys: "too_large_decode", "deadline". Of an unknown number: "unknown". */
+const char *outcome_reason_key(enum outcome outcome, uint8_t reason);
+
+/* What it means, half a sentence: "its KV can never fit a decoder's pool". */
+const char *outcome_reason_text(enum outcome outcome, uint8_t reason);
+
 struct request_row {
     uint32_t request;
     uint32_t prompt_tokens;

@@ -238,7 +238,7 @@ static int by_worth(const void *left, const void *right)
 
 static bool check_scenario(const struct scenario *scenario, char *error, size_t error_size)
 {
-    if (scenario->load.arrivals == ARRIVAL_CLOSED) {
+    if (load_is_closed(&scenario->load)) {
         snprintf(
             error, error_size,
             "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "
@@ -291,7 +291,7 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
         } else {
             snprintf(error, error_size,
                      "plan needs a pool with role \"prefill\" and one with role \"decode\" whose "
-                     "counts fit plan.nodes");
+                     "counts fit plan.nodes; pools share machines only where placement = \"packed\" lets them");
         }
         CHECK(pthread_mutex_destroy(&plan->lock) == 0);
     }

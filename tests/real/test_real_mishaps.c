@@ -82,7 +82,7 @@ static void play(void **state)
     assert_int_equal(real_run_wait(&run, 0), 0);
     unsetenv(MISHAP_SEED);
     real_run_read(&run, &report);
-    assert_int_equal(report.requests, drawn->scenario.load.requests);
+    assert_int_equal(report.requests + report.warmup_requests, drawn->scenario.load.requests);
     assert_int_equal(report.completed + report.failed + report.rejected + report.aborted, report.requests);
     assert_int_equal(real_run_query(&run, "SELECT count(*) FROM request WHERE outcome <> 1 AND reason = 0"), 0);
     if (!real_draw_loses(drawn)) /* slow is not wrong */

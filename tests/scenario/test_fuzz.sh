@@ -25,13 +25,14 @@ grep -q '"failures": 0' "$folder/one.json"
 # A fault in a scenario of one's own.
 begin='^return scenario {'
 faults='faults = { kill { node = "decode-0", on = "armed", nth = 3, back = s(2) } },'
-sed "s|$begin|return scenario { $faults|; s|r.completed == 200|r.failed < 20|" \
+sed "s|$begin|return scenario { $faults|; s|r.completed == 200|r.failed < 20|; /targets = /d" \
     "$root/tests/data/run-small.lua" > "$folder/killed.lua"
 "$TANDEM" run --db "$folder/a.db" --set load.requests=20 --set 'load.rate=per_second(5)' "$folder/killed.lua" \
     > /dev/null
 
 # What is dropped the deadline makes good, and is refused where there is none.
-sed "s|$begin|return scenario { faults = { drop { skip = 3 } },|; s|r.completed == 200|r.completed == 20|" \
+sed "s|$begin|return scenario { faults = { drop { skip = 3 } },|; s|r.completed == 200|r.completed == 20|;
+    /targets = /d" \
     "$root/tests/data/run-small.lua" > "$folder/dropped.lua"
 dropped=("$TANDEM" run --db "$folder/a.db" --set load.requests=20 --set 'load.rate=per_second(5)' "$folder/dropped.lua")
 "${dropped[@]}" > /dev/null

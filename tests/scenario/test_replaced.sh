@@ -3,7 +3,8 @@
 # later, when the loss is known.
 source "$1/tests/scenario/cli.bash"
 with() { # FAULT FILE
-    sed "s|^return scenario {|return scenario { faults = { $1 },|; s|r.completed == 200|r.requests == 40|" \
+    sed "s|^return scenario {|return scenario { faults = { $1 },|; s|r.completed == 200|r.requests == 40|
+        /targets = /d" \
         "$root/tests/data/run-small.lua" > "$here/$2"
 }
 load=(--set load.requests=40 --set 'load.rate=per_second(5)' --format json)

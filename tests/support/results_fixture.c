@@ -156,13 +156,16 @@ uint64_t *fixture_itl(void)
     return tokens;
 }
 
+const struct targets fixture_targets = {
+    .count = 1, .item = {{.metric = TARGET_TTFT, .percentile_permille = 950, .limit_ns = NS_PER_S}}};
+
 struct results_begin fixture_begin(struct results *store, uint64_t seed)
 {
     struct user_error error = {.set = false};
     struct results_begin begin = {
         .key = {.seed = seed, .backend = RESULTS_SIM},
         .kind = RESULTS_RUN,
-        .has_targets = true,
+        .targets = &fixture_targets,
         .compiler = "a compiler",
     };
     begin.key.scenario = results_scenario_add(store, fixture_scenario_identity, "small", "scenarios/small.lua",

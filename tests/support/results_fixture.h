@@ -21,6 +21,9 @@ struct request_row fixture_request(uint64_t seed, uint32_t request);
 
 /* A run of `requests` of them by the fixture's scenario and build: the fingerprint derives from the seed. */
 struct run_summary fixture_summary(uint64_t seed, uint32_t requests);
+/* A TTFT p95 below a second. */
+extern const struct targets fixture_targets;
+
 struct results_begin fixture_begin(struct results *store, uint64_t seed);
 
 /* Stores the run that `begin` describes. Returns its id, or 0 with an error. fixture_run() makes the description

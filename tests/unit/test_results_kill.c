@@ -125,7 +125,7 @@ static void a_killed_writer_leaves_complete_runs(void **state)
     struct run_report report;
     struct results *store = fixture_open(path, RESULTS_READ);
     assert_true(results_run_read(store, 1, &report, &error));
-    assert_int_equal(report.requests, REQUESTS);
+    assert_int_equal(report.requests + report.warmup_requests, REQUESTS);
     run_report_free(&report);
     fixture_close(store);
     fixture_remove(path);

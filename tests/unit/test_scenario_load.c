@@ -112,10 +112,10 @@ static void test_pools(void **state)
 static void test_pool_order(void **state)
 {
     (void)state;
-    static const char *const expected[] = {"zeta", "a", "m", "b"};
+    static const char *const expected[] = {"b", "zeta", "a", "m"};
     char *text = scenario_text_replace(scenario_text_good, "prefill = pool",
                                        "m = pool { role = 'decode', machine = h200, shardings = { {} } },\n"
-                                       "b = pool { role = 'mixed', machine = h200, shardings = { {} } },\n"
+                                       "b = pool { role = 'prefill', machine = h200, shardings = { {} } },\n"
                                        "a = pool { role = 'decode', machine = h200, shardings = { {} } },\n"
                                        "decode = nil, zeta = pool");
     char *last = scenario_text_replace(text, "decode = pool", "unused = nil and pool");

@@ -31,6 +31,44 @@ static struct load conversations(void)
     };
 }
 
+/* ---- So many at a time ------------------------------------------------------------------------------------------- */
+
+static void so_many_conversations_at_a_time(void **state)
+{
+    (void)state;
+    struct load load = conversations();
+    struct user_error error = {.set = false};
+    load.rate_micro_per_s = 0;
+    load.concurrency = 3;
+    load.session_system_tokens = 0;
+    load.session_first = (struct length_distribution){.kind = LENGTH_CONSTANT, .low = 1000, .high = 1000};
+    load.session_turns = (struct length_distribution){.kind = LENGTH_CONSTANT, .low = 2, .high = 2};
+    struct workload *workload = workload_create(&load, 1, NULL, &error);
+    assert_non_null(workload);
+    struct workload_item item;
+    uint32_t answers[3];
+    for (uint32_t id = 0; id < 3; id++) {
+        assert_int_equal(workload_next_ns(workload), 0);
+        assert_true(workload_next(workload, &item));
+        assert_int_equal(item.spec.prompt_tokens, 1000); /* the first turn, whatever the others say */
+        answers[id] = item.spec.output_tokens;
+    }
+    assert_int_equal(workload_next_ns(workload), TIME_NEVER); /* a fourth has to wait */
+    workload_answered(workload, 1, 7 * NS_PER_S);
+    assert_true(workload_next_ns(workload) > 7 * NS_PER_S); /* the second one's next turn */
+    assert_true(workload_next(workload, &item));
+    assert_in_range(item.spec.prompt_tokens, 1000 + answers[1] + 50, 1000 + answers[1] + 150);
+    assert_int_equal(workload_next_ns(workload), TIME_NEVER);
+    /* Its last answer: another conversation begins there and then. */
+    workload_answered(workload, item.spec.id, 60 * NS_PER_S);
+    assert_int_equal(workload_next_ns(workload), 60 * NS_PER_S);
+    assert_true(workload_next(workload, &item));
+    assert_int_equal(item.spec.prompt_tokens, 1000);
+    assert_int_equal(workload_conversation(workload, item.spec.id), 4);
+    assert_int_equal(workload_next_ns(workload), TIME_NEVER);
+    workload_free(workload);
+}
+
 /* ---- Turns by hand ----------------------------------------------------------------------------------------------- */
 
 static void a_turn_holds_all_before_it(void **state)
@@ -356,6 +394,7 @@ static void the_shipped_mixture_is_read(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(so_many_conversations_at_a_time),
         cmocka_unit_test(a_turn_holds_all_before_it),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(a_run_of_conversations_is_repeatable),

@@ -186,7 +186,7 @@ static int64_t begin(struct results *store, const struct real_world *world, cons
         .kind = RESULTS_RUN,
         .replay_of = replay_of,
         .record = record | RECORD_SAMPLES,
-        .has_targets = scenario->targets.count > 0,
+        .targets = &scenario->targets,
         .compiler = build_compiler,
     };
     return results_run_begin(store, &begin, error);

@@ -19,6 +19,7 @@
 
 #include "run/run_record.h"
 #include "host/user_error.h"
+#include "world/scenario/scenario.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -84,10 +85,11 @@ bool results_run_find(struct results *store, const struct results_key *key, int6
 struct results_begin {
     struct results_key key;
     enum results_kind kind;
-    int64_t replay_of;    /* the run whose arrivals this one has; 0: none */
-    uint32_t record;      /* enum results_record */
-    bool has_targets;     /* goodput counts requests within every limit; otherwise it counts completed ones */
-    const char *compiler; /* not part of the key by design; kept to find out where that fails */
+    int64_t replay_of;             /* the run whose arrivals this one has; 0: none */
+    uint32_t record;               /* enum results_record */
+    const struct targets *targets; /* where there are any goodput counts requests within every limit, else those that
+                                      completed; NULL: none */
+    const char *compiler;          /* not part of the key by design; kept to find out where that fails */
 };
 
 /* Starts a run and returns its id. Until the commit nobody else sees it. Where the key is already stored this is a
@@ -166,6 +168,24 @@ struct metric_summary {
     int64_t max_ns;
 };
 
+/* What became of requests that were not served: so many, for this reason. */
+struct ending {
+    enum outcome outcome; /* OUTCOME_REJECTED or OUTCOME_FAILED */
+    uint8_t reason;       /* enum reject_reason or enum fail_reason */
+    uint64_t requests;
+};
+#define ENDINGS_MAX 24
+
+/* A target beside what the run came to. As the planner counts, a request that was not served misses every target of a
+ * latency of its own; gaps between tokens are those of requests that completed. */
+struct target_report {
+    struct target target;
+    bool known; /* false: no completed request has such a latency */
+    int64_t value_ns;
+    uint64_t missed; /* of the run's counted requests; of a target of gaps 0 */
+    bool met;
+};
+
 struct instance_report {
     char name[48];
     char role[16];
@@ -198,7 +218,9 @@ struct run_report {
     uint64_t trace_hash;
     uint64_t event_count;
     uint64_t final_draw;
-    uint64_t requests; /* arrived; like the next four, the warm-up included */
+    bool has_warmup;
+    uint64_t warmup_requests; /* that arrived before the warm-up ended: in no other number here */
+    uint64_t requests;        /* arrived after it */
     uint64_t completed;
     uint64_t rejected;
     uint64_t failed;
@@ -206,10 +228,16 @@ struct run_report {
     uint64_t prompt_tokens; /* of requests that completed after the warm-up */
     uint64_t output_tokens;
     int64_t duration_ns; /* from the end of the warm-up to the last event: what rates are over */
-    bool has_targets;
     uint64_t
         served; /* what goodput counts: requests within every target, or where there are none those that completed */
     uint64_t goodput_micro_per_s;
+    uint32_t ending_count;
+    struct ending endings[ENDINGS_MAX]; /* rejections first, then by reason */
+    uint32_t target_count;
+    struct target_report targets[SCENARIO_TARGETS_MAX];
+    uint32_t attainment_asked_permille; /* of counted requests, within all targets at once; 0: not asked */
+    uint64_t counted;                   /* completed, rejected or failed after the warm-up */
+    uint64_t met_all_targets;
     struct metric_summary ttft;
     struct metric_summary tpot;
     struct metric_summary itl;
@@ -230,6 +258,9 @@ void run_report_free(struct run_report *report);
 /* Share of the prompt tokens that prefillers had cached; output tokens a second in tenths. */
 uint32_t run_report_cached_permille(const struct run_report *report);
 uint64_t run_report_output_tokens_deci_per_s(const struct run_report *report);
+
+/* Whether every target was met, and the attainment that is asked for. */
+bool run_report_met(const struct run_report *report);
 
 /* Time inside the node per step; negative where it was not measured. */
 int64_t instance_report_node_ns_per_step(const struct instance_report *instance);

@@ -70,8 +70,10 @@ static bool take_run(sqlite3_stmt *row, void *context)
     report->prompt_tokens = column_count(row, 16);
     report->output_tokens = column_count(row, 17);
     report->duration_ns = sqlite3_column_int64(row, 18);
-    report->has_targets = sqlite3_column_int(row, 19) != 0;
-    report->served = column_count(row, 20);
+    report->met_all_targets = column_count(row, 19);
+    report->counted = column_count(row, 20);
+    report->attainment_asked_permille = (uint32_t)column_count(row, 21);
+    report->has_warmup = sqlite3_column_int64(row, 22) > 0;
     return true;
 }
 
@@ -170,24 +172,36 @@ static bool read_metric(struct results *store, int64_t run, const char *views, c
 /* Most values that one second reading keeps; metrics that need more have readings of their own. */
 #define KEPT_MAX 1000000u
 
-static const uint32_t reported_percentiles[QUANTILES_WANTED] = {50, 90, 95, 99};
+#define REPORTED 4
+static const uint32_t reported_permille[REPORTED] = {500, 900, 950, 990};
 
 struct latencies {
-    struct quantiles *of[LATENCIES];
-    uint64_t cached_tokens;
+    struct quantiles *of[LATENCIES]; /* the reported quantiles, then the targets' */
+    struct run_report *report;
     uint64_t requests;
     int first; /* of those that are kept in this reading */
     int end;
 };
 
+/* Of a target's metric among the columns of latencies. A request of one token has no TPOT, and misses none. */
+static int column_of(enum target_metric metric)
+{
+    return metric == TARGET_TTFT ? 0 : metric == TARGET_TPOT ? 1 : 2;
+}
+
 static bool take_counts(sqlite3_stmt *row, void *context)
 {
     struct latencies *latencies = context;
     latencies->requests++;
-    latencies->cached_tokens += column_count(row, LATENCIES);
+    latencies->report->cached_tokens += column_count(row, LATENCIES);
     for (int k = 0; k < LATENCIES; k++)
         if (sqlite3_column_type(row, k) != SQLITE_NULL)
             quantiles_count(latencies->of[k], sqlite3_column_int64(row, k));
+    for (uint32_t t = 0; t < latencies->report->target_count; t++) {
+        struct target_report *target = &latencies->report->targets[t];
+        target->missed += target->target.metric != TARGET_ITL &&
+                          sqlite3_column_int64(row, column_of(target->target.metric)) > target->target.limit_ns;
+    }
     return true;
 }
 
@@ -219,16 +233,43 @@ static bool keep_all(struct results *store, const char *sql, int64_t run, struct
     return good;
 }
 
-static struct metric_summary summary_of(struct quantiles *quantiles)
+static struct metric_summary summary_of(const struct quantiles_result *result)
 {
-    struct quantiles_result result = quantiles_result(quantiles);
-    return (struct metric_summary){.count = result.count,
-                                   .mean_ns = result.mean,
-                                   .p50_ns = result.at[0],
-                                   .p90_ns = result.at[1],
-                                   .p95_ns = result.at[2],
-                                   .p99_ns = result.at[3],
-                                   .max_ns = result.max};
+    return (struct metric_summary){.count = result->count,
+                                   .mean_ns = result->mean,
+                                   .p50_ns = result->at[0],
+                                   .p90_ns = result->at[1],
+                                   .p95_ns = result->at[2],
+                                   .p99_ns = result->at[3],
+                                   .max_ns = result->max};
+}
+
+/* What is asked of a column: what is reported of each, and what targets ask of it, in their order. */
+static struct quantiles *quantiles_of(const struct run_report *report, int column)
+{
+    uint32_t permille[QUANTILES_MAX];
+    uint32_t count = REPORTED;
+    memcpy(permille, reported_permille, sizeof reported_permille);
+    for (uint32_t t = 0; t < report->target_count; t++)
+        if (report->targets[t].target.metric != TARGET_ITL && column_of(report->targets[t].target.metric) == column)
+            permille[count++] = report->targets[t].target.percentile_permille;
+    return quantiles_make(permille, count);
+}
+
+static void judge_latencies(struct run_report *report, int column, const struct quantiles_result *result,
+                            uint64_t unserved)
+{
+    uint32_t place = REPORTED;
+    for (uint32_t t = 0; t < report->target_count; t++) {
+        struct target_report *target = &report->targets[t];
+        if (target->target.metric == TARGET_ITL || column_of(target->target.metric) != column)
+            continue;
+        target->known = result->count > 0;
+        target->value_ns = result->at[place++];
+        target->missed += unserved;
+        target->met = report->counted > 0 &&
+                      target->missed * 1000 <= report->counted * (1000 - target->target.percentile_permille);
+    }
 }
 
 static bool read_latencies(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
@@ -238,18 +279,19 @@ static bool read_latencies(struct results *store, int64_t run, struct run_report
     for (int span = 0; span < SPAN_COUNT; span++)
         used += (size_t)snprintf(sql + used, sizeof sql - used, ", %s_ns", span_names[span]);
     snprintf(sql + used, sizeof sql - used, ", cached_tokens FROM request_latency WHERE run_id = ?");
-    struct latencies latencies = {.first = 0};
+    struct latencies latencies = {.report = report};
     for (int k = 0; k < LATENCIES; k++)
-        latencies.of[k] = quantiles_make(reported_percentiles);
+        latencies.of[k] = quantiles_of(report, k);
     bool good =
         each_row(store, sql, run, NULL, take_counts, &latencies, error) && keep_all(store, sql, run, &latencies, error);
     if (good) {
         struct metric_summary *metrics[3] = {&report->ttft, &report->tpot, &report->e2e};
-        for (int k = 0; k < LATENCIES; k++)
-            *(k < 3 ? metrics[k] : &report->spans[k - 3]) = summary_of(latencies.of[k]);
-        report->cached_tokens = latencies.cached_tokens;
-        if (!report->has_targets)
-            report->served = latencies.requests;
+        for (int k = 0; k < LATENCIES; k++) {
+            struct quantiles_result result = quantiles_result(latencies.of[k]);
+            *(k < 3 ? metrics[k] : &report->spans[k - 3]) = summary_of(&result);
+            judge_latencies(report, k, &result, report->counted - min_u64(report->counted, latencies.requests));
+        }
+        report->served = report->target_count > 0 ? report->met_all_targets : latencies.requests;
         if (report->duration_ns > 0)
             report->goodput_micro_per_s =
                 mul_div_floor_u64(report->served, UINT64_C(1000000000000000), (uint64_t)report->duration_ns);
@@ -259,10 +301,111 @@ static bool read_latencies(struct results *store, int64_t run, struct run_report
     return good;
 }
 
+/* ---- Targets and ends ----------------------------------------------------------------------------------------------
+ */
+
+static bool take_target(sqlite3_stmt *row, void *context)
+{
+    static const char *const names[] = {
+        [TARGET_TTFT] = "ttft", [TARGET_TPOT] = "tpot", [TARGET_E2E] = "e2e", [TARGET_ITL] = "itl"};
+    struct run_report *report = context;
+    const char *name = (const char *)sqlite3_column_text(row, 0);
+    struct target target = {.percentile_permille = (uint32_t)column_count(row, 1),
+                            .limit_ns = sqlite3_column_int64(row, 2)};
+    for (int metric = TARGET_TTFT; metric <= TARGET_ITL; metric++)
+        if (name != NULL && strcmp(name, names[metric]) == 0)
+            target.metric = (enum target_metric)metric;
+    if (target.metric != 0 && report->target_count < SCENARIO_TARGETS_MAX)
+        report->targets[report->target_count++] = (struct target_report){.target = target};
+    return true;
+}
+
+struct gaps {
+    struct target_report *target;
+    uint64_t wanted; /* place of the gap, from 1 */
+    uint64_t below;
+};
+
+static bool take_gap(sqlite3_stmt *row, void *context)
+{
+    struct gaps *gaps = context;
+    uint64_t tokens = column_count(row, 1);
+    if (!gaps->target->known && gaps->below + tokens >= gaps->wanted) {
+        gaps->target->known = true;
+        gaps->target->value_ns = itl_bucket_upper_ns((uint32_t)column_count(row, 0));
+    }
+    gaps->below += tokens;
+    return true;
+}
+
+static bool judge_gaps(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
+{
+    bool good = true;
+    for (uint32_t t = 0; good && t < report->target_count; t++) {
+        struct target_report *target = &report->targets[t];
+        if (target->target.metric != TARGET_ITL || report->itl.count == 0)
+            continue;
+        struct gaps gaps = {.target = target,
+                            .wanted = mul_div_ceil_u64(report->itl.count, target->target.percentile_permille, 1000)};
+        good = each_row(store, "SELECT bucket, tokens FROM itl_histogram WHERE run_id = ? ORDER BY bucket", run, NULL,
+                        take_gap, &gaps, error);
+        target->met = target->known && target->value_ns <= target->target.limit_ns;
+    }
+    return good;
+}
+
+bool run_report_met(const struct run_report *report)
+{
+    for (uint32_t t = 0; t < report->target_count; t++)
+        if (!report->targets[t].met)
+            return false;
+    return report->met_all_targets * 1000 >= report->counted * report->attainment_asked_permille;
+}
+
+static bool take_ending(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    if (report->ending_count < ENDINGS_MAX)
+        report->endings[report->ending_count++] = (struct ending){.outcome = (enum outcome)sqlite3_column_int(row, 0),
+                                                                  .reason = (uint8_t)sqlite3_column_int(row, 1),
+                                                                  .requests = column_count(row, 2)};
+    return true;
+}
+
+/* Rows count the warm-up; rates are over the time behind it, and so are the counts of a report. */
+static bool take_warmup(sqlite3_stmt *row, void *context)
+{
+    struct run_report *report = context;
+    uint64_t requests = column_count(row, 1);
+    uint64_t *counts[] = {[OUTCOME_COMPLETED] = &report->completed,
+                          [OUTCOME_REJECTED] = &report->rejected,
+                          [OUTCOME_FAILED] = &report->failed,
+                          [OUTCOME_ABORTED] = &report->aborted};
+    int outcome = sqlite3_column_int(row, 0);
+    if (outcome < OUTCOME_COMPLETED || outcome > OUTCOME_ABORTED || *counts[outcome] < requests)
+        return true;
+    *counts[outcome] -= requests;
+    report->requests -= requests;
+    report->warmup_requests += requests;
+    return true;
+}
+
 static bool read_metrics(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
 {
-    return read_latencies(store, run, report, error) && read_metric(store, run, "itl", "itl", &report->itl, error) &&
-           read_metric(store, run, "transfer", "transfer", &report->transfer, error);
+    return each_row(store,
+                    "SELECT metric, percentile_permille, limit_ns FROM run_target WHERE run_id = ? ORDER BY place", run,
+                    NULL, take_target, report, error) &&
+           read_latencies(store, run, report, error) && read_metric(store, run, "itl", "itl", &report->itl, error) &&
+           judge_gaps(store, run, report, error) &&
+           read_metric(store, run, "transfer", "transfer", &report->transfer, error) &&
+           (!report->has_warmup ||
+            each_row(store, "SELECT outcome, count(*) FROM request WHERE run_id = ? AND warmup = 1 GROUP BY outcome",
+                     run, NULL, take_warmup, report, error)) &&
+           (report->rejected + report->failed == 0 || each_row(store,
+                                                               "SELECT outcome, reason, count(*) FROM request"
+                                                               " WHERE run_id = ? AND outcome IN (2, 3) AND warmup = 0"
+                                                               " GROUP BY outcome, reason",
+                                                               run, NULL, take_ending, report, error));
 }
 
 bool results_run_read(struct results *store, int64_t run, struct run_report *report, struct user_error *error)
@@ -272,7 +415,8 @@ bool results_run_read(struct results *store, int64_t run, struct run_report *rep
     bool good = each_row(store,
                          "SELECT run_id, scenario, scenario_identity, build_identity, backend, kind, params, seed,"
                          " trace_hash, event_count, final_draw, arrived, completed, rejected, failed, aborted,"
-                         " prompt_tokens, output_tokens, end_ns - start_ns, has_targets, met_all_targets"
+                         " prompt_tokens, output_tokens, end_ns - start_ns, met_all_targets, counted,"
+                         " (SELECT attainment_permille FROM run WHERE run.id = run_id), start_ns"
                          " FROM complete_run WHERE run_id = ?",
                          run, NULL, take_run, report, error);
     if (good && report->run == 0) {
@@ -355,6 +499,40 @@ static json_t *instance_json(const struct instance_report *instance)
         "clock_error_us", us_json(real, instance->clock_error_ns));
 }
 
+static json_t *endings_json(const struct run_report *report, enum outcome outcome)
+{
+    json_t *json = json_object();
+    for (uint32_t k = 0; k < report->ending_count; k++)
+        if (report->endings[k].outcome == outcome)
+            json_object_set_new(json, outcome_reason_key(outcome, report->endings[k].reason),
+                                json_integer((json_int_t)report->endings[k].requests));
+    return json;
+}
+
+static json_t *targets_json(const struct run_report *report)
+{
+    static const char *const names[] = {
+        [TARGET_TTFT] = "ttft", [TARGET_TPOT] = "tpot", [TARGET_E2E] = "e2e", [TARGET_ITL] = "itl"};
+    json_t *json = json_array();
+    for (uint32_t t = 0; t < report->target_count; t++) {
+        const struct target_report *target = &report->targets[t];
+        json_array_append_new(json, json_pack("{s:s, s:o, s:o, s:o, s:I, s:b}", "metric", names[target->target.metric],
+                                              "percentile", json_fixed(target->target.percentile_permille, 1),
+                                              "below_ms", json_fixed(target->target.limit_ns, 6), "value_ms",
+                                              target->known ? json_fixed(target->value_ns, 6) : json_null(), "missed",
+                                              (json_int_t)target->missed, "met", target->met));
+    }
+    return json;
+}
+
+static json_t *attainment_json(const struct run_report *report)
+{
+    if (report->target_count == 0)
+        return json_null();
+    return json_fixed(
+        report->counted == 0 ? 0 : (int64_t)mul_div_floor_u64(report->met_all_targets, 1000, report->counted), 3);
+}
+
 static json_t *counts_json(const struct run_report *report)
 {
     char hash[17];
@@ -391,6 +569,11 @@ json_t *run_report_json(const struct run_report *report)
     for (uint32_t k = 0; k < report->instance_count; k++)
         json_array_append_new(instances, instance_json(&report->instances[k]));
     json_t *json = counts_json(report);
+    json_object_set_new(json, "warmup_requests", json_integer((json_int_t)report->warmup_requests));
+    json_object_set_new(json, "rejections", endings_json(report, OUTCOME_REJECTED));
+    json_object_set_new(json, "failures", endings_json(report, OUTCOME_FAILED));
+    json_object_set_new(json, "targets", targets_json(report));
+    json_object_set_new(json, "attainment", attainment_json(report));
     json_object_set_new(json, "prompt_tokens", json_integer((json_int_t)report->prompt_tokens));
     json_object_set_new(json, "output_tokens", json_integer((json_int_t)report->output_tokens));
     json_object_set_new(json, "output_tokens_per_s",

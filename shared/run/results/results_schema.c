@@ -561,8 +561,30 @@ static const char *const version_8[] = {
     NULL,
 };
 
+/* ---- Version 9: what a run was to keep within -------------------------------------------------------------------- */
+
+static const char *const version_9[] = {
+    "CREATE TABLE run_target (\n"
+    "  run_id INTEGER NOT NULL REFERENCES run(id),\n"
+    "  place INTEGER NOT NULL, -- as the scenario names them\n"
+    "  metric TEXT NOT NULL CHECK (metric IN ('ttft', 'tpot', 'e2e', 'itl')),\n"
+    "  percentile_permille INTEGER NOT NULL,\n"
+    "  limit_ns INTEGER NOT NULL,\n"
+    "  PRIMARY KEY (run_id, place)\n"
+    ") STRICT, WITHOUT ROWID",
+
+    /* Share of the requests that were to be within all targets at once; 0: not asked. */
+    "ALTER TABLE run ADD COLUMN attainment_permille INTEGER NOT NULL DEFAULT 0",
+
+    "CREATE TRIGGER run_target_deleted BEFORE DELETE ON run BEGIN\n"
+    "  DELETE FROM run_target WHERE run_id = OLD.id;\n"
+    "END",
+
+    NULL,
+};
+
 const struct results_migration results_migrations[] = {
-    {version_1}, {version_2}, {version_3}, {version_4}, {version_5}, {version_6}, {version_7}, {version_8},
+    {version_1}, {version_2}, {version_3}, {version_4}, {version_5}, {version_6}, {version_7}, {version_8}, {version_9},
 };
 const uint32_t results_migration_count = sizeof results_migrations / sizeof *results_migrations;
 

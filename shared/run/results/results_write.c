@@ -173,14 +173,34 @@ static bool insert_params(struct results *store, const struct results_key *key, 
     return good;
 }
 
+static bool insert_targets(struct results *store, const struct targets *targets, struct user_error *error)
+{
+    static const char *const metrics[] = {
+        [TARGET_TTFT] = "ttft", [TARGET_TPOT] = "tpot", [TARGET_E2E] = "e2e", [TARGET_ITL] = "itl"};
+    if (targets == NULL || targets->count == 0)
+        return true;
+    sqlite3_stmt *statement = results_prepare(store, "INSERT INTO run_target VALUES (?, ?, ?, ?, ?)", error);
+    bool good = statement != NULL;
+    for (uint32_t k = 0; good && k < targets->count; k++) {
+        sqlite3_bind_int64(statement, 1, store->run.id);
+        sqlite3_bind_int64(statement, 2, k);
+        bind_text(statement, 3, metrics[targets->item[k].metric]);
+        sqlite3_bind_int64(statement, 4, targets->item[k].percentile_permille);
+        sqlite3_bind_int64(statement, 5, targets->item[k].limit_ns);
+        good = results_step_done(store, statement, error);
+    }
+    sqlite3_finalize(statement);
+    return good;
+}
+
 static bool insert_run(struct results *store, const struct results_begin *begin, const char *params,
                        struct user_error *error)
 {
     sqlite3_stmt *statement = results_prepare(
         store,
         "INSERT INTO run (id, scenario_id, build_id, compiler, seed, backend, kind, params, has_targets,"
-        " record, status, stored_unix_s, replay_of, recency)"
-        " VALUES ((SELECT last + 1 FROM run_number), ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?,"
+        " record, status, stored_unix_s, replay_of, attainment_permille, recency)"
+        " VALUES ((SELECT last + 1 FROM run_number), ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', ?, ?, ?,"
         " (SELECT coalesce(max(recency), 0) + 1 FROM run)) RETURNING id",
         error);
     if (statement == NULL)
@@ -192,13 +212,15 @@ static bool insert_run(struct results *store, const struct results_begin *begin,
     bind_text(statement, 5, backend_names[begin->key.backend]);
     bind_text(statement, 6, kind_names[begin->kind]);
     bind_text(statement, 7, params);
-    sqlite3_bind_int(statement, 8, begin->has_targets);
+    sqlite3_bind_int(statement, 8, begin->targets != NULL && begin->targets->count > 0);
     sqlite3_bind_int64(statement, 9, begin->record);
     sqlite3_bind_int64(statement, 10, (int64_t)time(NULL));
     if (begin->replay_of != 0)
         sqlite3_bind_int64(statement, 11, begin->replay_of);
+    sqlite3_bind_int64(statement, 12, begin->targets == NULL ? 0 : begin->targets->attainment_permille);
     store->run.id = returning_id(store, statement, error);
-    return store->run.id != 0 && insert_params(store, &begin->key, error);
+    return store->run.id != 0 && insert_params(store, &begin->key, error) &&
+           insert_targets(store, begin->targets, error);
 }
 
 int64_t results_run_begin(struct results *store, const struct results_begin *begin, struct user_error *error)

@@ -3,125 +3,57 @@
 #include "world/scenario/scenario_lua.h"
 
 #include "base/check.h"
+#include "host/csv.h"
+#include "host/input.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BYTES_MAX ((size_t)512 << 20)
-#define BLOCK ((size_t)1 << 16)
+#define COLUMNS_MAX 1024
 
-/* ---- Bytes ------------------------------------------------------------------------------------------------------ */
-
-static char *read_entry(struct archive *archive, size_t *length)
+static uint32_t line_count(const char *text)
 {
-    char *text = NULL;
-    size_t capacity = 0;
-    for (;;) {
-        if (capacity - *length < BLOCK + 1) {
-            capacity += capacity + 2 * BLOCK;
-            char *larger = capacity <= BYTES_MAX ? realloc(text, capacity) : NULL;
-            if (larger == NULL)
-                break;
-            text = larger;
-        }
-        la_ssize_t got = archive_read_data(archive, text + *length, BLOCK);
-        if (got == 0) {
-            text[*length] = '\0';
-            return text;
-        }
-        if (got < 0)
-            break;
-        *length += (size_t)got;
-    }
-    free(text);
-    return NULL;
-}
-
-char *csv_bytes_read(const char *path, size_t *size, struct user_error *error)
-{
-    struct archive *archive = archive_read_new();
-    struct archive_entry *entry;
-    CHECK(archive != NULL);
-    archive_read_support_filter_all(archive);
-    archive_read_support_format_raw(archive);
-    archive_read_support_format_empty(archive);
-    char *text = NULL;
-    *size = 0;
-    if (archive_read_open_filename(archive, path, BLOCK) == ARCHIVE_OK) {
-        int head = archive_read_next_header(archive, &entry);
-        if (head == ARCHIVE_EOF)
-            text = calloc(1, 1);
-        else if (head == ARCHIVE_OK)
-            text = read_entry(archive, size);
-    }
-    if (text == NULL)
-        user_error_set(error, path, 0, NULL, "cannot be read: missing, damaged, or larger than %zu MiB",
-                       BYTES_MAX >> 20);
-    archive_read_free(archive);
-    return text;
-}
-
-/* ---- Cells ------------------------------------------------------------------------------------------------------ */
-
-/* Cuts the line at its commas into `cells`; returns how many there are, at most `max`. */
-static uint32_t cut(char *line, const char **cells, uint32_t max)
-{
-    uint32_t count = 0;
-    for (;;) {
-        char *comma = strchr(line, ',');
-        if (count < max)
-            cells[count] = line;
+    uint32_t count = 1;
+    for (const char *at = strchr(text, '\n'); at != NULL; at = strchr(at + 1, '\n'))
         count++;
-        if (comma == NULL)
-            return count;
-        *comma = '\0';
-        line = comma + 1;
-    }
-}
-
-static uint32_t count_of(const char *text, char wanted)
-{
-    uint32_t count = 0;
-    for (; *text != '\0'; text++)
-        count += *text == wanted;
     return count;
 }
 
-/* A line that is no comment: the names of the columns, then rows. */
-static bool line_take(struct csv_table *table, char *line, int number, uint32_t *room, struct user_error *error)
+/* A line that is no comment: the names of the columns, then rows. There is room for `*room` rows. */
+static bool take_line(struct csv_table *table, char *line, int number, uint32_t *room, struct user_error *error)
 {
-    if (strchr(line, '"') != NULL) {
-        user_error_set(error, table->path, number, NULL, "a quoted field; fields are plain here");
+    struct csv_cell cells[COLUMNS_MAX];
+    uint32_t count;
+    if (!csv_split(line, cells, COLUMNS_MAX, &count, table->path, number, error))
         return false;
-    }
-    if (table->names == NULL) {
+    bool names = table->names == NULL;
+    if (names) {
         table->head_line = number;
-        table->column_count = count_of(line, ',') + 1;
-        table->names = calloc(table->column_count, sizeof *table->names);
+        table->column_count = count;
+        table->names = calloc(count, sizeof *table->names);
         CHECK(table->names != NULL);
-        cut(line, table->names, table->column_count);
-        return true;
     }
-    if (table->row_count == *room) {
-        *room = 2 * *room + 64;
-        table->cells = realloc(table->cells, (size_t)*room * table->column_count * sizeof *table->cells);
-        CHECK(table->cells != NULL);
-    }
-    uint32_t count = cut(line, table->cells + (size_t)table->row_count * table->column_count, table->column_count);
     if (count != table->column_count) {
         user_error_set(error, table->path, number, NULL, "%u cells, expected %u", count, table->column_count);
         return false;
     }
-    table->lines[table->row_count++] = number;
+    if (table->row_count == *room) {
+        *room = 2 * *room + 64;
+        table->cells = realloc(table->cells, (size_t)*room * count * sizeof *table->cells);
+        CHECK(table->cells != NULL);
+    }
+    const char **row = names ? table->names : table->cells + (size_t)table->row_count * count;
+    for (uint32_t c = 0; c < count; c++)
+        row[c] = cells[c].text;
+    if (!names)
+        table->lines[table->row_count++] = number;
     return true;
 }
 
 static bool fill(struct csv_table *table, struct user_error *error)
 {
-    uint32_t lines = count_of(table->text, '\n') + 1;
+    uint32_t lines = line_count(table->text);
     uint32_t room = 0;
     int number = 0;
     char *next;
@@ -136,7 +68,7 @@ static bool fill(struct csv_table *table, struct user_error *error)
         line[strcspn(line, "\r")] = '\0';
         if (line[0] == '#')
             table->comments[table->comment_count++] = line + 1 + (line[1] == ' ');
-        else if (line[0] != '\0' && !line_take(table, line, number, &room, error))
+        else if (line[0] != '\0' && !take_line(table, line, number, &room, error))
             return false;
     }
     if (table->names == NULL)
@@ -159,7 +91,7 @@ bool csv_table_parse(const char *path, char *text, size_t size, struct csv_table
 bool csv_table_read(const char *path, struct csv_table *table, struct user_error *error)
 {
     size_t size;
-    char *text = csv_bytes_read(path, &size, error);
+    char *text = input_all(path, CSV_BYTES_MAX, &size, error);
     *table = (struct csv_table){0};
     return text != NULL && csv_table_parse(path, text, size, table, error);
 }

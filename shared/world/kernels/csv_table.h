@@ -1,6 +1,6 @@
 /* A whole CSV file in memory, for tables of measurements: plain or compressed (xz, gzip, zstd). Lines that begin with
- * '#' are comments, the first other line names the columns, every row has as many cells. Cells hold no commas, quotes
- * or blanks at their ends; an empty cell is "unknown".
+ * '#' are comments, the first other line names the columns, every row has as many cells. Cells are those of host/csv.h,
+ * none over the end of a line; an empty cell is "unknown".
  */
 #ifndef TANDEM_WORLD_KERNELS_CSV_TABLE_H
 #define TANDEM_WORLD_KERNELS_CSV_TABLE_H
@@ -10,6 +10,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* Bytes of a file. */
+#define CSV_BYTES_MAX ((size_t)512 << 20)
 
 struct csv_table {
     char path[1024];
@@ -31,9 +34,7 @@ bool csv_table_load(const char *name, struct csv_table *table, struct user_error
 /* The same, of a path as it is. */
 bool csv_table_read(const char *path, struct csv_table *table, struct user_error *error);
 
-/* The two halves of it: the decompressed bytes of a file, with a NUL behind them (the caller frees; NULL: `error` says
- * why), and a table of such bytes, which it takes over. */
-char *csv_bytes_read(const char *path, size_t *size, struct user_error *error);
+/* The same, of the bytes of a file, with a NUL behind them, which it takes over. */
 bool csv_table_parse(const char *path, char *text, size_t size, struct csv_table *table, struct user_error *error);
 
 void csv_table_free(struct csv_table *table);

@@ -40,8 +40,9 @@ struct sessions {
     uint64_t seed;
     struct rng arrivals;
     struct rng turns;
-    uint32_t begun;   /* conversations so far */
-    int64_t begin_ns; /* of the next one */
+    uint32_t begun;    /* conversations so far */
+    uint32_t to_begin; /* so many at a time: those that may begin now */
+    int64_t begin_ns;  /* of the next one; TIME_NEVER: when one has ended */
     uint64_t mean_gap_ns;
     struct table table;
     uint64_t blocks[REQUEST_BLOCKS_MAX];
@@ -51,8 +52,12 @@ uint64_t sessions_prompt_mean_milli(const struct load *load, uint64_t prompt_mil
                                     uint64_t turns_milli)
 {
     uint64_t before_milli = turns_milli > 1000 ? (turns_milli - 1000) / 2 : 0;
-    return (uint64_t)load->session_system_tokens * 1000 + prompt_milli +
-           mul_div_floor_u64(before_milli, prompt_milli + output_milli, 1000);
+    uint64_t mean_milli = (uint64_t)load->session_system_tokens * 1000 + prompt_milli +
+                          mul_div_floor_u64(before_milli, prompt_milli + output_milli, 1000);
+    if (load->session_first.kind == 0)
+        return mean_milli;
+    /* Every turn's prompt has the first turn's words in it. */
+    return mean_milli + length_mean_milli(&load->session_first) - prompt_milli;
 }
 
 /* ---- The table --------------------------------------------------------------------------------------------------- */
@@ -116,6 +121,12 @@ static uint32_t table_take(struct table *table)
 
 static void next_begins(struct sessions *sessions)
 {
+    if (sessions->load->concurrency > 0) {
+        sessions->to_begin--;
+        if (sessions->to_begin == 0)
+            sessions->begin_ns = TIME_NEVER;
+        return;
+    }
     int64_t gap_ns = (int64_t)rng_exponential(&sessions->arrivals, sessions->mean_gap_ns);
     sessions->begin_ns = time_add(sessions->begin_ns, gap_ns);
 }
@@ -129,6 +140,10 @@ struct sessions *sessions_make(const struct load *load, uint64_t seed)
     table_make(&sessions->table, SESSIONS_FIRST);
     sessions->arrivals = rng_stream(seed, 0, RNG_ARRIVALS);
     sessions->turns = rng_stream(seed, 1, RNG_ARRIVALS);
+    if (load->concurrency > 0) {
+        sessions->to_begin = load->concurrency;
+        return sessions;
+    }
     /* Requests come at the load's rate: conversations at that over the mean number of turns. */
     sessions->mean_gap_ns = min_u64((UINT64_C(1) << 56) - 1,
                                     mul_div_floor_u64(length_mean_milli(&load->session_turns),
@@ -189,7 +204,8 @@ static void name_blocks(struct sessions *sessions, const struct session *session
 static void speak(struct sessions *sessions, struct session *session, struct request_spec *spec)
 {
     const struct load *load = sessions->load;
-    session->said += length_draw(&load->prompt, &session->lengths);
+    bool first = session->said == 0 && load->session_first.kind != 0;
+    session->said += length_draw(first ? &load->session_first : &load->prompt, &session->lengths);
     session->answer = length_draw(&load->output, &session->lengths);
     spec->prompt_tokens = (uint32_t)(load->session_system_tokens + session->said);
     spec->output_tokens = session->answer;
@@ -229,6 +245,8 @@ void sessions_answered(struct sessions *sessions, uint32_t id, int64_t now_ns)
     struct session *session = &table->items[slot];
     if (session->turns_left == 1) {
         table->unused[table->unused_count++] = slot;
+        if (sessions->load->concurrency > 0 && sessions->to_begin++ == 0)
+            sessions->begin_ns = now_ns;
         return;
     }
     session->turn_ns = time_add(now_ns, (int64_t)answer(sessions->load, session));

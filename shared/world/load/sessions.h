@@ -1,6 +1,7 @@
 /* Conversations: clients whose turns follow each other, each with all that was said before as its prompt.
  *
- * Conversations begin as a Poisson process. Each has a number of turns. A turn's prompt is the system prompt, which all
+ * Conversations begin as a Poisson process, or, where the load says how many there are at a time, when another has had
+ * its last answer. Each has a number of turns. A turn's prompt is the system prompt, which all
  * conversations share, the prompts and answers of the turns before, and what the user says now; the next turn comes a
  * time to think after the answer, an exponential variate. Prefix blocks are named by what is in them: those of the
  * system prompt are the same in every conversation, those of a conversation the same in all its turns; a block that is
@@ -25,7 +26,8 @@ struct sessions;
 struct sessions *sessions_make(const struct load *load, uint64_t seed);
 void sessions_free(struct sessions *sessions); /* NULL is allowed */
 
-/* When the next turn comes, of a new conversation or of one whose user has thought; there always is one. */
+/* When the next turn comes, of a new conversation or of one whose user has thought; TIME_NEVER while all of so many at
+ * a time wait for answers. */
 int64_t sessions_next_ns(const struct sessions *sessions);
 
 /* That turn, as request `id`: lengths and blocks of the spec, which live until the next call. */

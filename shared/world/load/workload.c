@@ -433,6 +433,8 @@ static bool check_generated(const struct load *load, struct user_error *error)
             return wrong(error, "load.concurrency", "expected 1 to 1048576 clients");
         return true;
     }
+    if (load_is_closed(load))
+        return true;
     if (load->rate_micro_per_s == 0)
         return wrong(error, "load.rate", "missing, expected requests per second");
     if (load->arrivals == ARRIVAL_BURST && (load->burst_size < 1 || load->burst_size > WORKLOAD_TOGETHER_MAX))
@@ -675,7 +677,7 @@ void workload_describe(const struct workload *workload, struct workload_summary 
             sessions_prompt_mean_milli(load, summary->prompt_tokens_mean_milli, summary->output_tokens_mean_milli,
                                        length_mean_milli(&load->session_turns));
     summary->requests = load->requests;
-    if (load->arrivals == ARRIVAL_CLOSED)
+    if (load_is_closed(load))
         return;
     if (load->arrivals == ARRIVAL_LISTED) {
         summary->span_ns = load->list->item[load->requests - 1].at_ns;

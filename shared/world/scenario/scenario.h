@@ -22,6 +22,7 @@
 #define SCENARIO_VARY_MAX 4 /* swept parameters */
 #define SCENARIO_VARY_VALUES_MAX 64
 #define SCENARIO_QUANTILES_MAX 64
+#define SCENARIO_PLACES_MAX 64 /* machines that a placement lists */
 
 enum length_kind { LENGTH_CONSTANT = 1, LENGTH_UNIFORM = 2, LENGTH_QUANTILES = 3 };
 
@@ -55,11 +56,12 @@ enum trace_format {
 struct load {
     enum arrival_kind arrivals;
     uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
-    uint32_t concurrency;
+    uint32_t concurrency;      /* of clients; of conversations at a time: 0 where they begin at the rate */
     uint32_t burst_size;
     /* Of conversations, where `prompt` is what a turn adds: */
     struct length_distribution session_turns;
-    int64_t session_think_ns; /* mean, from an answer to the next turn */
+    struct length_distribution session_first; /* what the first turn says instead; kind 0: as any */
+    int64_t session_think_ns;                 /* mean, from an answer to the next turn */
     uint32_t session_system_tokens;
     uint32_t session_block_tokens; /* of a prefix block */
     uint32_t requests;             /* how many in all; 0: until duration_ns or the end of the trace */
@@ -85,7 +87,14 @@ struct load {
 static inline uint64_t load_session_tokens_max(const struct load *load)
 {
     return load->session_system_tokens +
+           (uint64_t)(load->session_first.high > load->prompt.high ? load->session_first.high - load->prompt.high : 0) +
            (uint64_t)load->session_turns.high * ((uint64_t)load->prompt.high + load->output.high);
+}
+
+/* Whether requests come when others have ended, not at a rate. */
+static inline bool load_is_closed(const struct load *load)
+{
+    return load->arrivals == ARRIVAL_CLOSED || (load->arrivals == ARRIVAL_SESSIONS && load->concurrency > 0);
 }
 
 enum draft_head {
@@ -100,6 +109,24 @@ struct draft {
     struct architecture model; /* DRAFT_MODEL */
 };
 
+/* On which machines instances of a pool stand. DistServe's two cases are among them: with high node affinity instances
+ * go anywhere, for the network is fast (apart); with low, both ends of a hand-over share a machine (packed, beside). */
+enum placement_kind {
+    PLACEMENT_APART = 0,      /* share no machine with pools that they exchange KV with */
+    PLACEMENT_PACKED = 1,     /* share machines with whoever lets them */
+    PLACEMENT_SPREAD = 2,     /* a machine each, among themselves */
+    PLACEMENT_APART_FROM = 3, /* share no machine with instances of `pool` */
+    PLACEMENT_BESIDE = 4,     /* on machines of `pool` as long as there is room, evenly */
+    PLACEMENT_LISTED = 5,     /* instance i on machines[i] */
+};
+
+struct placement {
+    enum placement_kind kind;
+    uint32_t machine_count;
+    char pool[32];
+    uint16_t machines[SCENARIO_PLACES_MAX]; /* from 1 */
+};
+
 struct pool {
     char name[32];
     enum node_role role;
@@ -107,6 +134,7 @@ struct pool {
     uint32_t count_min; /* range the planner searches */
     uint32_t count_max;
     struct hardware hardware;
+    struct placement placement;
     struct engine engine;
     uint32_t sharding_count;
     struct parallelism shardings[SCENARIO_SHARDINGS_MAX]; /* [0] is used by `run` */

@@ -4,6 +4,7 @@
 #include "world/scenario/scenario_internal.h"
 
 #include "base/limits.h"
+#include "host/input.h"
 #include "host/sha256.h"
 
 #include <errno.h>
@@ -94,15 +95,17 @@ static void hash_file(const struct cursor *load, const char *path, char *hex)
     static const size_t size = 1 << 16;
     struct sha256 hash;
     sha256_start(&hash);
-    FILE *file = fopen(path, "rb");
+    struct user_error error = {.set = false};
+    FILE *file = input_file(path, &error);
+    if (file == NULL)
+        cursor_fail(load, "file", "%s", error.text);
     void *buffer = lua_newuserdatauv(load->reader->L, size, 0);
     size_t length = 0;
-    while (file != NULL && (length = fread(buffer, 1, size, file)) > 0)
+    while ((length = fread(buffer, 1, size, file)) > 0)
         sha256_add(&hash, buffer, length);
     int reason = errno;
-    bool failed = file == NULL || ferror(file) != 0;
-    if (file != NULL)
-        fclose(file);
+    bool failed = ferror(file) != 0;
+    fclose(file);
     lua_pop(load->reader->L, 1);
     if (failed)
         cursor_fail(load, "file", "%s cannot be read: %s", path, strerror(reason));
@@ -172,10 +175,25 @@ static void read_trace(const struct cursor *cursor, struct load *load)
     read_window(cursor, load);
 }
 
+static void read_conversations(const struct cursor *cursor, struct load *load)
+{
+    lua_State *L = cursor->reader->L;
+    if ((load->rate_micro_per_s > 0) == (load->concurrency > 0))
+        cursor_fail(cursor, "rate",
+                    "either a rate, at which conversations begin, or concurrency, so many at a time, is "
+                    "wanted%s",
+                    load->concurrency > 0 ? ", not both" : "");
+    read_lengths(cursor, "turns", &load->session_turns);
+    bool first = cursor_push(cursor, "first") != LUA_TNIL;
+    lua_pop(L, 1);
+    if (first)
+        read_lengths(cursor, "first", &load->session_first);
+}
+
 void scenario_read_load(const struct cursor *root, struct load *load)
 {
     static const char *const generated[] = {"prompt", "output"};
-    static const char *const conversed[] = {"turns", "prompt", "output"};
+    static const char *const conversed[] = {"turns", "first", "prompt", "output"};
     static const char *const recorded[] = {"file", "window"};
     static const char *const listed[] = {"requests"};
     lua_State *L = root->reader->L;
@@ -206,7 +224,7 @@ void scenario_read_load(const struct cursor *root, struct load *load)
                        sessions ? LENGTH(conversed) : LENGTH(generated));
         read_fields(&cursor, schema, load);
         if (sessions)
-            read_lengths(&cursor, "turns", &load->session_turns);
+            read_conversations(&cursor, load);
         read_lengths(&cursor, "prompt", &load->prompt);
         read_lengths(&cursor, "output", &load->output);
     }
