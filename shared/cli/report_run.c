@@ -309,20 +309,13 @@ static void report_sweep(const json_t *runs, const struct output *output)
         unsigned decimals;
         unsigned optional;
     } columns[] = {
-        {"requests", "requests", 0, 3},
-        {"completed", "completed", 0, 0},
-        {"rejected", "rejected", 0, 4},
-        {"failed", "failed", 0, 4},
-        {"aborted", "aborted", 0, 4},
-        {"duration_s", "duration s", 3, 3},
-        {"goodput_per_s", "goodput /s", 3, 0},
-        {"output_tokens_per_s", "output tokens/s", 1, 1},
-        {"cached_share", "cached", 3, 3},
-        {"ttft_ms.p50", "TTFT p50 ms", 3, 0},
-        {"ttft_ms.p95", "p95", 3, 0},
-        {"tpot_ms.p50", "TPOT p50 ms", 3, 0},
-        {"tpot_ms.p95", "p95", 3, 0},
-        {"e2e_ms.p95", "E2E p95 ms", 3, 2},
+        {"requests", "requests", 0, 3},        {"completed", "completed", 0, 0},
+        {"rejected", "rejected", 0, 4},        {"failed", "failed", 0, 4},
+        {"aborted", "aborted", 0, 4},          {"duration_s", "duration s", 3, 3},
+        {"goodput_per_s", "goodput /s", 3, 0}, {"output_tokens_per_s", "output tokens/s", 1, 1},
+        {"cached_share", "cached", 3, 3},      {"ttft_ms.p50", "TTFT p50 ms", 3, 0},
+        {"ttft_ms.p95", "p95", 3, 0},          {"tpot_ms.p50", "TPOT p50 ms", 3, 0},
+        {"tpot_ms.p95", "p95", 3, 0},          {"e2e_ms.p95", "E2E p95 ms", 3, 2},
     };
     const json_t *first = json_array_get(runs, 0);
     char title[160];
@@ -332,8 +325,7 @@ static void report_sweep(const json_t *runs, const struct output *output)
     struct table *table = table_new(output->format == OUTPUT_CSV ? NULL : title);
     const char *name;
     const json_t *value;
-    json_object_foreach(json_object_get(first, "params"), name, value)
-        table_column(table, name, name);
+    json_object_foreach(json_object_get(first, "params"), name, value) table_column(table, name, name);
     for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
         table_column(table, columns[c].path, columns[c].heading);
         table_column_optional(table, columns[c].optional);
