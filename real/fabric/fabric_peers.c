@@ -101,8 +101,7 @@ size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error
     for (uint32_t n = 0; n < mine.nics; n++) {
         /* A rail that has broken before its card was asked for has no address any more. */
         const struct rail *rail = &peer->rails[n];
-        mine.address_bytes[n] =
-            !rail_whole(rail) ? 0 : (uint16_t)rail_address(rail, mine.address[n], CARD_ADDRESS_MAX);
+        mine.address_bytes[n] = !rail_whole(rail) ? 0 : (uint16_t)rail_address(rail, mine.address[n], CARD_ADDRESS_MAX);
         if (mine.address_bytes[n] == 0) {
             snprintf(error, error_size, "fabric %s: NIC %u has no address for node %u", fabric->provider->name, n,
                      node);

@@ -70,8 +70,8 @@ struct landing_command {
     uint32_t pages[];
 };
 
-/* One place for each ticket in flight: taken by the loop, given back when the engine has its copy. Its array of pages is
- * kept, so that nothing is allocated for a write once arrays are as long as prompts are. */
+/* One place for each ticket in flight: taken by the loop, given back when the engine has its copy. Its array of pages
+ * is kept, so that nothing is allocated for a write once arrays are as long as prompts are. */
 struct write_command {
     struct paged_write write;
     uint32_t *pages; /* source pages, then destination pages */

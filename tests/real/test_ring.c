@@ -1,5 +1,5 @@
-/* The ring between threads and processes: order, fullness, indices that wrap, one producer and one consumer at once; and
- * the doorbell of its sleeper. */
+/* The ring between threads and processes: order, fullness, indices that wrap, one producer and one consumer at once;
+ * and the doorbell of its sleeper. */
 #define _DEFAULT_SOURCE
 
 #include "real/memory/ring.h"
@@ -206,11 +206,8 @@ static void test_doorbell(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_and_empty),
-        cmocka_unit_test(test_doorbell),
-        cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_full_and_empty), cmocka_unit_test(test_doorbell),  cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_processes),
     };
     return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
 }
