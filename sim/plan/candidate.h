@@ -12,7 +12,7 @@
 #include "world/scenario/scenario.h"
 #include "world/load/trace_reader.h"
 #include "sim/plan/scaled_device.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ struct candidate {
     struct deployment_choice choice;
     struct run_models models; /* borrowed from the plan */
     struct step_scale scale;  /* what steps take of what the models say */
-    bool mixed;
+    bool aggregated;
     uint32_t prefill; /* instances; mixed ones count as decode */
     uint32_t decode;
     uint32_t machines;
