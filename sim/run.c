@@ -137,7 +137,7 @@ static void answer(struct sim *sim, void *self, uint64_t request)
     struct run *run = self;
     run->answering--;
     struct workload_item item;
-    if (run->load->arrivals == ARRIVAL_SESSIONS) {
+    if (workload_follows(run->workload)) {
         workload_answered(run->workload, (uint32_t)request, sim_now_ns(sim));
         feed_next(run);
         if (recorder_live(run->recorder) == 0 && run->answering == 0 && workload_next_ns(run->workload) == TIME_NEVER) {
@@ -164,7 +164,7 @@ static void on_row(void *self, const struct request_row *row, bool met)
         run->seen_enough = true;
         sim_stop(run->sim);
     }
-    bool answers = run->load->arrivals == ARRIVAL_CLOSED || run->load->arrivals == ARRIVAL_SESSIONS;
+    bool answers = run->load->arrivals == ARRIVAL_CLOSED || workload_follows(run->workload);
     if (answers && run->options->arrivals == NULL) {
         run->answering++;
         sim_call_at(run->sim, sim_now_ns(run->sim),

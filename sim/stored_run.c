@@ -15,7 +15,7 @@ struct trace_file *scenario_trace(const struct scenario *scenario, struct user_e
 {
     if (scenario->load.arrivals != ARRIVAL_TRACE)
         return NULL;
-    return trace_file_read(scenario->load.trace_path, scenario->load.trace_format, error);
+    return trace_file_read(scenario->load.trace_path, &scenario->load.trace, error);
 }
 
 /* Rows on their way to the store, or waiting for it. */

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -185,7 +186,11 @@ bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t promp
         return trace_wrong(reading, NULL, "more than %" PRIu32 " requests", TRACE_ROWS_MAX);
     if (trace->count == reading->capacity && !grow_rows(reading))
         return false;
-    CHECK(arrival_ns >= 0 && arrival_ns < TRACE_TIME_MAX);
+    CHECK(arrival_ns < TRACE_TIME_MAX);
+    reading->chain = 0;
+    reading->unsorted = reading->unsorted || arrival_ns < reading->arrival_latest_ns;
+    trace->out_of_order += arrival_ns >= 0 && arrival_ns < reading->arrival_latest_ns;
+    arrival_ns = max_i64(arrival_ns, 0);
     uint32_t row = trace->count++;
     trace->arrival_ns[row] = arrival_ns;
     trace->prompt_tokens[row] = prompt_tokens;
@@ -194,7 +199,6 @@ bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t promp
         trace->block_first[row + 1] = reading->block_count;
     trace->prompt_tokens_sum += prompt_tokens;
     trace->output_tokens_sum += output_tokens;
-    trace->out_of_order += arrival_ns < reading->arrival_latest_ns;
     reading->arrival_latest_ns = max_i64(reading->arrival_latest_ns, arrival_ns);
     return true;
 }
@@ -209,7 +213,7 @@ uint64_t trace_block_hash(uint64_t before, uint64_t id)
     return z != 0 ? z : 1;
 }
 
-bool trace_row_block(struct trace_reading *reading, uint64_t id)
+bool trace_row_block(struct trace_reading *reading, uint64_t id, bool ends)
 {
     struct trace_file *trace = reading->trace;
     if (reading->block_count == reading->block_capacity) {
@@ -222,11 +226,21 @@ bool trace_row_block(struct trace_reading *reading, uint64_t id)
         trace->blocks = blocks;
         reading->block_capacity = capacity;
     }
-    bool first = reading->block_count == trace->block_first[trace->count - 1];
-    uint64_t before = first ? 0 : trace->blocks[reading->block_count - 1];
-    trace->blocks[reading->block_count++] = trace_block_hash(before, id);
+    reading->chain = trace_block_hash(reading->chain, id);
+    if (!ends)
+        return true;
+    trace->blocks[reading->block_count++] = reading->chain;
     trace->block_first[trace->count] = reading->block_count;
     return true;
+}
+
+bool trace_ignored(struct trace_reading *reading, const char *name)
+{
+    const struct trace_options *options = reading->options;
+    for (uint32_t i = 0; i < options->ignore_count; i++)
+        if (strcasecmp(options->ignore[i], name) == 0)
+            return true;
+    return trace_wrong(reading, name, "is not known; ignore = { \"%.40s\" } in the load passes over it", name);
 }
 
 bool trace_tokens(struct trace_reading *reading, const char *column, uint64_t tokens, uint32_t *result)
@@ -293,11 +307,18 @@ static void free_arrays(struct trace_file *trace)
     free(trace->blocks);
 }
 
-static bool sort_rows(struct trace_reading *reading)
+static void free_links(struct trace_file *trace)
+{
+    free(trace->waits);
+    free(trace->delay_ns);
+    free(trace->follower_first);
+    free(trace->followers);
+}
+
+/* order[i]: which row, as read, is the i-th. */
+static bool sort_rows(struct trace_reading *reading, uint32_t *order)
 {
     struct trace_file *trace = reading->trace;
-    if (trace->out_of_order == 0)
-        return true;
     struct trace_file sorted = *trace;
     struct sort_key *keys = malloc(trace->count * sizeof *keys);
     sorted.arrival_ns = malloc(trace->count * sizeof *sorted.arrival_ns);
@@ -313,6 +334,8 @@ static bool sort_rows(struct trace_reading *reading)
             keys[row] = (struct sort_key){.arrival_ns = trace->arrival_ns[row], .row = row};
         qsort(keys, trace->count, sizeof *keys, compare_keys);
         copy_sorted(trace, keys, &sorted);
+        for (uint32_t i = 0; i < trace->count; i++)
+            order[i] = keys[i].row;
         struct trace_file unsorted = *trace;
         *trace = sorted;
         sorted = unsorted;
@@ -335,7 +358,11 @@ static void seal(struct trace_file *trace)
         hash = trace_block_hash(hash, (uint64_t)trace->prompt_tokens[i] << 32 | trace->output_tokens[i]);
         if (trace->block_tokens != 0 && trace->block_first[i + 1] > trace->block_first[i])
             hash = trace_block_hash(hash, trace->blocks[trace->block_first[i + 1] - 1]); /* chained: stands for all */
+        if (trace->waits != NULL && trace->waits[i] > 0)
+            hash = trace_block_hash(hash, (uint64_t)trace->delay_ns[i]);
     }
+    for (uint32_t k = 0; trace->waits != NULL && k < trace->follower_first[trace->count]; k++)
+        hash = trace_block_hash(hash, trace->followers[k]);
     trace->fingerprint = hash;
 }
 
@@ -369,10 +396,16 @@ static bool read_all(struct trace_reading *reading)
         return false;
     if (reading->trace->count == 0)
         return trace_wrong(reading, NULL, "the file has no requests");
-    if (!sort_rows(reading))
-        return false;
-    seal(reading->trace);
-    return true;
+    uint32_t *order = NULL;
+    if (reading->unsorted) {
+        order = malloc(reading->trace->count * sizeof *order);
+        CHECK(order != NULL);
+    }
+    bool good = (order == NULL || sort_rows(reading, order)) && trace_links_finish(reading, order);
+    free(order);
+    if (good)
+        seal(reading->trace);
+    return good;
 }
 
 static struct archive *archive_new(void)
@@ -389,10 +422,10 @@ static struct archive *archive_new(void)
 }
 
 /* Reads everything from an archive that has been opened, and frees it. */
-static struct trace_file *read_archive(struct archive *archive, const char *name, enum trace_format format,
+static struct trace_file *read_archive(struct archive *archive, const char *name, const struct trace_options *options,
                                        struct user_error *error)
 {
-    struct trace_reading reading = {.archive = archive, .error = error, .name = name};
+    struct trace_reading reading = {.archive = archive, .error = error, .options = options, .name = name};
     reading.trace = calloc(1, sizeof *reading.trace);
     reading.buffer = malloc(BUFFER_BYTES);
     bool read = false;
@@ -400,10 +433,11 @@ static struct trace_file *read_archive(struct archive *archive, const char *name
         user_error_set(error, name, 0, NULL, "no memory to read the trace");
     } else {
         snprintf(reading.trace->path, sizeof reading.trace->path, "%s", name);
-        reading.trace->format = format;
+        reading.trace->format = options->format;
         read = read_all(&reading);
     }
     free(reading.buffer);
+    trace_links_free(&reading);
     archive_read_free(archive);
     if (read)
         return reading.trace;
@@ -411,15 +445,16 @@ static struct trace_file *read_archive(struct archive *archive, const char *name
     return NULL;
 }
 
-struct trace_file *trace_file_read(const char *path, enum trace_format format, struct user_error *error)
+struct trace_file *trace_file_read(const char *path, const struct trace_options *options, struct user_error *error)
 {
     struct stat status;
     if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
         user_error_set(error, path, 0, NULL, "cannot be read: %s", strerror(errno));
         return NULL;
     }
-    if (S_ISDIR(status.st_mode)) {
-        user_error_set(error, path, 0, NULL, "is a directory, expected a trace file");
+    if (!S_ISREG(status.st_mode)) {
+        user_error_set(error, path, 0, NULL, "is %s, expected a trace file",
+                       S_ISDIR(status.st_mode) ? "a directory" : "no regular file");
         return NULL;
     }
     struct archive *archive = archive_new();
@@ -428,11 +463,11 @@ struct trace_file *trace_file_read(const char *path, enum trace_format format, s
         archive_read_free(archive);
         return NULL;
     }
-    return read_archive(archive, path, format, error);
+    return read_archive(archive, path, options, error);
 }
 
-struct trace_file *trace_file_read_memory(const void *bytes, size_t size, const char *name, enum trace_format format,
-                                          struct user_error *error)
+struct trace_file *trace_file_read_memory(const void *bytes, size_t size, const char *name,
+                                          const struct trace_options *options, struct user_error *error)
 {
     struct archive *archive = archive_new();
     if (archive == NULL || archive_read_open_memory(archive, bytes, size) != ARCHIVE_OK) {
@@ -440,7 +475,7 @@ struct trace_file *trace_file_read_memory(const void *bytes, size_t size, const 
         archive_read_free(archive);
         return NULL;
     }
-    return read_archive(archive, name, format, error);
+    return read_archive(archive, name, options, error);
 }
 
 void trace_file_free(struct trace_file *trace)
@@ -448,5 +483,6 @@ void trace_file_free(struct trace_file *trace)
     if (trace == NULL)
         return;
     free_arrays(trace);
+    free_links(trace);
     free(trace);
 }
