@@ -130,7 +130,7 @@ void world_make(struct world *world, const struct world_config *config, const st
     for (uint32_t i = 0; i < config->nodes; i++) {
         struct hardware *hardware = &nodes[i].network.hardware;
         nodes[i].network.ranks = config->ranks == 0 ? 1 : config->ranks;
-        nodes[i].network.host = i;
+        nodes[i].network.nvlink_domain = i;
         nodes[i].group_count = config->groups == 0 ? 1 : config->groups;
         nodes[i].device = probe_device(&world->cost);
         hardware->gpus_per_node = 8;
