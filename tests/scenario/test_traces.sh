@@ -55,4 +55,4 @@ play agents.jsonl mooncake > /dev/null
 answers replay last --backend sim --db "$here/a.db"
 same "$(sqlite3 "$here/a.db" 'SELECT count(DISTINCT trace_hash) FROM run')" 1
 mkfifo "$here/pipe.csv"
-refused 'no regular file' run "$here/trace.lua" --db "$here/a.db" --set "load.file='pipe.csv'"
+refused 'expected a regular file' run "$here/trace.lua" --db "$here/a.db" --set "load.file='pipe.csv'"

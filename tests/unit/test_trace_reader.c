@@ -25,7 +25,8 @@ static struct trace_file *read_bytes(const void *bytes, size_t size, enum trace_
     struct user_error error = {.set = false};
     struct trace_file *trace = trace_file_read_memory(
         bytes, size, "trace",
-        &(struct trace_options){.format = format, .ignore_count = 4, .ignore = {"workload", "x", "note", "model"}},
+        &(struct trace_options){
+            .format = format, .ignore_count = 5, .ignore = {"workload", "x", "note", "model", "text"}},
         &error);
     if (trace == NULL)
         fail_msg("%s", error.text);
@@ -310,6 +311,20 @@ static size_t make_long_text(char *text, size_t size)
     return used;
 }
 
+/* What a request said may stand beside its lengths, whatever it holds. */
+static void test_quoted(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {{0, 1, 2}, {1000000000, 3, 4}, {2000000000, 5, 6}};
+    struct trace_file *trace = read_text("arrival_s,text,prompt_tokens,output_tokens\r\n"
+                                         "0,\"a, \"\"b\"\"\r\n\r\nc\",1,2\r\n"
+                                         "1, \"\n,\n\" ,3,4\r\n"
+                                         "2,5\" disk,5,6\r\n",
+                                         TRACE_FORMAT_CSV);
+    expect_rows(trace, rows, 3);
+    trace_file_free(trace);
+}
+
 static void test_truncated(void **state)
 {
     (void)state;
@@ -372,10 +387,11 @@ static struct trace_file *read_shipped(const char *name, enum trace_format forma
     char path[1024];
     struct user_error error = {.set = false};
     snprintf(path, sizeof path, "%s/scenarios/traces/%s", TANDEM_SOURCE_DIR, name);
-    struct trace_file *trace = trace_file_read(
-        path,
-        &(struct trace_options){.format = format, .ignore_count = 4, .ignore = {"workload", "x", "note", "model"}},
-        &error);
+    struct trace_file *trace =
+        trace_file_read(path,
+                        &(struct trace_options){
+                            .format = format, .ignore_count = 5, .ignore = {"workload", "x", "note", "model", "text"}},
+                        &error);
     if (trace == NULL)
         fail_msg("%s", error.text);
     return trace;
@@ -412,7 +428,7 @@ int main(void)
         cmocka_unit_test(test_mooncake),        cmocka_unit_test(test_mooncake_sorting),
         cmocka_unit_test(test_fingerprint),     cmocka_unit_test(test_compressed),
         cmocka_unit_test(test_truncated),       cmocka_unit_test(test_long_file),
-        cmocka_unit_test(test_shipped),
+        cmocka_unit_test(test_shipped),         cmocka_unit_test(test_quoted),
     };
     return cmocka_run_group_tests_name("trace_reader", tests, NULL, NULL);
 }
