@@ -20,8 +20,8 @@ struct clients {
 /* Clients send more when they are answered. Where a run is played again, all comes when it came. */
 static struct clients *make_clients(const struct launcher *launcher)
 {
-    enum arrival_kind arrivals = launcher->world->scenario->load.arrivals;
-    if ((arrivals != ARRIVAL_CLOSED && arrivals != ARRIVAL_SESSIONS) || launcher->config->arrivals != NULL)
+    bool closed = launcher->world->scenario->load.arrivals == ARRIVAL_CLOSED && launcher->config->arrivals == NULL;
+    if (!closed && !workload_follows(launcher->workload))
         return NULL;
     struct clients *clients = calloc(1, sizeof *clients);
     CHECK(clients != NULL);
@@ -121,7 +121,7 @@ static void arrive(struct launcher *launcher, const struct workload_item *item)
         begin_counting(launcher);
     if (!item->is_abort && launcher->clients != NULL)
         client_waits(launcher->clients, item->spec.id);
-    if (!item->is_abort && load->arrivals == ARRIVAL_SESSIONS)
+    if (!item->is_abort && workload_conversation(launcher->workload, item->spec.id) > 0)
         note_conversation(launcher, item->spec.id);
     real_runtime_deliver(launcher->real, &(struct event){.kind = EVENT_ARRIVAL,
                                                          .status = item->is_abort ? ARRIVAL_ABORT : ARRIVAL_NEW,

@@ -49,7 +49,7 @@ bool real_world_load(struct real_world *world, const char *path, const struct sc
         return false;
     }
     if (scenario->load.arrivals == ARRIVAL_TRACE) {
-        world->recorded = trace_file_read(scenario->load.trace_path, scenario->load.trace_format, error);
+        world->recorded = trace_file_read(scenario->load.trace_path, &scenario->load.trace, error);
         if (world->recorded == NULL)
             return false;
     }

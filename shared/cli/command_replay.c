@@ -34,7 +34,7 @@ static bool same_requests(const struct source *source, struct scenario *scenario
 {
     struct trace_file *trace = NULL;
     if (scenario->load.arrivals == ARRIVAL_TRACE) {
-        trace = trace_file_read(scenario->load.trace_path, scenario->load.trace_format, error);
+        trace = trace_file_read(scenario->load.trace_path, &scenario->load.trace, error);
         if (trace == NULL)
             return false;
     }

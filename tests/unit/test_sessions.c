@@ -293,7 +293,8 @@ static void a_run_of_conversations_is_played_again(void **state)
 static struct trace_file *draw(const char *text, const char *expected_error)
 {
     struct user_error error = {.set = false};
-    struct trace_file *trace = trace_file_read_memory(text, strlen(text), "clients.csv", TRACE_FORMAT_SERVEGEN, &error);
+    struct trace_file *trace = trace_file_read_memory(text, strlen(text), "clients.csv",
+                                                      &(struct trace_options){.format = TRACE_FORMAT_SERVEGEN}, &error);
     if (expected_error == NULL && trace == NULL)
         fail_msg("%s", error.text);
     if (expected_error != NULL) {
@@ -381,7 +382,7 @@ static void the_shipped_mixture_is_read(void **state)
     (void)state;
     struct user_error error = {.set = false};
     struct trace_file *trace = trace_file_read(TANDEM_SOURCE_DIR "/scenarios/traces/servegen-deepseek-r1-2h.csv.xz",
-                                               TRACE_FORMAT_SERVEGEN, &error);
+                                               &(struct trace_options){.format = TRACE_FORMAT_SERVEGEN}, &error);
     if (trace == NULL)
         fail_msg("%s", error.text);
     printf("%u requests, %llu + %llu tokens\n", trace->count,

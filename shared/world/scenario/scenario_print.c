@@ -202,6 +202,18 @@ static void visit_load(const struct walk *walk, const struct load *load)
         visit_lengths(walk, "load.output", &load->output);
         return;
     }
+    if (load->trace.outputs_drawn)
+        visit_lengths(walk, "load.output", &load->output);
+    if (load->trace.arrival[0] != '\0') {
+        walk->visit(walk->context, "load.columns.arrival", load->trace.arrival);
+        walk->visit(walk->context, "load.columns.prompt", load->trace.prompt);
+        walk->visit(walk->context, "load.columns.output", load->trace.output);
+    }
+    for (uint32_t i = 0; i < load->trace.ignore_count; i++) {
+        char path[READ_PATH_SIZE];
+        snprintf(path, sizeof path, "load.ignore.%u", i + 1);
+        walk->visit(walk->context, path, load->trace.ignore[i]);
+    }
     snprintf(text, sizeof text, "sha256 %s", load->trace_sha256);
     walk->visit(walk->context, "load.file", text);
     quantity_text(QUANTITY_TIME, load->trace_window_start_ns * PS_PER_NS, from);
