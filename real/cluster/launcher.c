@@ -300,8 +300,7 @@ static void align_again(struct launcher *launcher)
 static void close_files(struct launcher *launcher)
 {
     char error[512] = "";
-    if (launcher->tokens != NULL &&
-        !token_book_write(launcher->tokens, launcher->options->tokens, error, sizeof error))
+    if (launcher->tokens != NULL && !token_book_write(launcher->tokens, launcher->options->tokens, error, sizeof error))
         run_break(launcher->run, RUN_REFUSED, "%s", error);
     if (!recording_free(launcher->recording))
         run_break(launcher->run, RUN_REFUSED, "the recording could not be written");

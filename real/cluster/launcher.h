@@ -1,5 +1,5 @@
-/* The launcher as a backend of runs (run/backend.h): it is the front, node 0, starts the processes of the others or waits
- * for those that somebody else has started, and hears what all of them report.
+/* The launcher as a backend of runs (run/backend.h): it is the front, node 0, starts the processes of the others or
+ * waits for those that somebody else has started, and hears what all of them report.
  */
 #ifndef TANDEM_REAL_CLUSTER_LAUNCHER_H
 #define TANDEM_REAL_CLUSTER_LAUNCHER_H

@@ -133,7 +133,7 @@ static bool token_batch(struct launcher *launcher, const struct frame *frame)
         token_row_read(&reader, &token);
         if (!reader.bad && launcher->tokens != NULL && !token_book_add(launcher->tokens, &token))
             run_break(launcher->run, RUN_INVARIANT, "request %u: token %u was produced twice, and not alike",
-                           token.request, token.position);
+                      token.request, token.position);
     }
     return read_end(&reader);
 }
@@ -200,7 +200,7 @@ void launcher_frame(void *self, uint32_t node, const struct frame *frame)
     case FRAME_TROUBLE:
         if (!launcher->started)
             run_break(launcher->run, RUN_REFUSED, "%s: %.*s", launcher_name(launcher, node), (int)frame->length,
-                           (const char *)frame->body);
+                      (const char *)frame->body);
         else
             run_notice(launcher->run, "%s: %.*s", launcher_name(launcher, node), (int)min_u32(frame->length, 400),
                        (const char *)frame->body);
@@ -211,7 +211,7 @@ void launcher_frame(void *self, uint32_t node, const struct frame *frame)
     }
     if (!sense)
         run_break(launcher->run, RUN_REFUSED, "%s sent a frame that makes no sense (kind %u)",
-                       launcher_name(launcher, node), frame->kind);
+                  launcher_name(launcher, node), frame->kind);
 }
 
 void launcher_down(void *self, uint32_t node, const char *why)

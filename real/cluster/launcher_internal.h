@@ -61,10 +61,10 @@ struct launcher {
     struct check_context check;
 
     int arrival_timer;
-    int64_t wake_ns;        /* when the next arrival is due */
-    uint32_t front_live;    /* requests at the front, after its last event */
-    struct requests waits;  /* whose clients send more when they are answered, in no particular order */
-    struct requests ended;  /* of them, those that are to be answered */
+    int64_t wake_ns;       /* when the next arrival is due */
+    uint32_t front_live;   /* requests at the front, after its last event */
+    struct requests waits; /* whose clients send more when they are answered, in no particular order */
+    struct requests ended; /* of them, those that are to be answered */
     uint64_t trace_hash;
 
     bool started;

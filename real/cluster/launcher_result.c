@@ -20,18 +20,18 @@ void launcher_judge(struct launcher *launcher)
         verified += end->ledger.pieces_verified;
         if (end->ledger.pieces_differ > 0)
             run_break(launcher->run, RUN_INVARIANT,
-                           "%s: %" PRIu64 " pieces of transferred KV differ from what was sent",
-                           launcher_name(launcher, i), end->ledger.pieces_differ);
+                      "%s: %" PRIu64 " pieces of transferred KV differ from what was sent", launcher_name(launcher, i),
+                      end->ledger.pieces_differ);
         if (!instance_end_clean(end))
             run_break(launcher->run, RUN_INVARIANT,
-                           "%s still holds something at the end: %" PRIu32 " requests, %" PRIu32 " transfers, %" PRIu32
-                           " in quarantine, %" PRIu64 " pages%s",
-                           launcher_name(launcher, i), stats->requests_live, stats->transfers, stats->quarantined,
-                           stats->pages_held, end->quiet ? "" : ", work in progress");
+                      "%s still holds something at the end: %" PRIu32 " requests, %" PRIu32 " transfers, %" PRIu32
+                      " in quarantine, %" PRIu64 " pages%s",
+                      launcher_name(launcher, i), stats->requests_live, stats->transfers, stats->quarantined,
+                      stats->pages_held, end->quiet ? "" : ", work in progress");
     }
     if (recorder_live(launcher->run->recorder) > 0)
         run_break(launcher->run, RUN_INVARIANT, "%" PRIu32 " requests have no recorded end",
-                       recorder_live(launcher->run->recorder));
+                  recorder_live(launcher->run->recorder));
     if (!launcher->run->broken && launcher->options->verify)
         run_notice(launcher->run, "verified: %" PRIu64 " pieces of transferred KV arrived as they were sent", verified);
 }

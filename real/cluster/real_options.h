@@ -1,5 +1,5 @@
-/* How a real run differs from a simulated one: one row an option. A row is the field of struct real_options, the line of
- * the help, the limits of the value and what it is otherwise; from it come the options of `tandem run`, those of the
+/* How a real run differs from a simulated one: one row an option. A row is the field of struct real_options, the line
+ * of the help, the limits of the value and what it is otherwise; from it come the options of `tandem run`, those of the
  * instances that the launcher starts, the reading of either, and the refusal of options that the simulator does not
  * know. What is added here is there.
  */
@@ -16,11 +16,11 @@
 /* TEXT(field, name, argument, help, otherwise), CHOICE the same, NUMBER(field, name, argument, help, least, most,
  * otherwise), FLAG(field, name, help). Of a choice, `argument` lists the values. */
 #define REAL_OPTIONS(TEXT, CHOICE, NUMBER, FLAG)                                                                       \
-    TEXT(provider, "provider", "NAME",                                                                                 \
-         "of libfabric: shm, tcp, net, verbs, efa (default auto: the best that works)", NULL)                          \
+    TEXT(provider, "provider", "NAME", "of libfabric: shm, tcp, net, verbs, efa (default auto: the best that works)",  \
+         NULL)                                                                                                         \
     CHOICE(device, "device", "host|cuda", "what computes the steps (host)", "host")                                    \
-    TEXT(bind, "bind", "ADDRESS,...",                                                                                  \
-         "own IPv4 address, or its network (10.0.0.0/24), a NIC; default 127.0.0.1", "127.0.0.1")                      \
+    TEXT(bind, "bind", "ADDRESS,...", "own IPv4 address, or its network (10.0.0.0/24), a NIC; default 127.0.0.1",      \
+         "127.0.0.1")                                                                                                  \
     NUMBER(nics, "nics", "N", "endpoints an instance writes over (one a rank)", 0, FABRIC_NICS_MAX, 0)                 \
     NUMBER(window, "window", "N", "writes in flight an endpoint (64)", 1, 4096, 64)                                    \
     NUMBER(heartbeats_missed, "heartbeats", "N", "missed, of 200 ms, until a node is lost (10)", 1, 10000,             \

@@ -177,7 +177,8 @@ void run_tell_notice(void *file, const char *text)
 
 #define REAL_TEXT(field, name, argument, help, otherwise) {name, argument, "real: " help, OPTION_TEXT},
 #define REAL_CHOICE(field, name, argument, help, otherwise) {name, argument, "real: " help, OPTION_CHOICE},
-#define REAL_NUMBER(field, name, argument, help, least, most, otherwise) {name, argument, "real: " help, OPTION_INTEGER},
+#define REAL_NUMBER(field, name, argument, help, least, most, otherwise)                                               \
+    {name, argument, "real: " help, OPTION_INTEGER},
 #define REAL_FLAG(field, name, help) {name, NULL, "real: " help, OPTION_FLAG},
 
 const struct option run_options[] = {
@@ -192,8 +193,7 @@ const struct option run_options[] = {
     REAL_OPTIONS(REAL_TEXT, REAL_CHOICE, REAL_NUMBER, REAL_FLAG){NULL, NULL, NULL, OPTION_FLAG},
 };
 
-const struct backend *backend_choose(const char *otherwise, const struct arguments *arguments,
-                                     struct user_error *error)
+const struct backend *backend_choose(const char *otherwise, const struct arguments *arguments, struct user_error *error)
 {
     const char *name = argument_text(arguments, "backend");
     name = name == NULL ? otherwise : name;

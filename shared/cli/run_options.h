@@ -57,7 +57,7 @@ struct backend {
      * `sets` are NULL for a replay, which leads always. NULL: it has none. */
     bool (*prepare)(const struct command_context *command, const struct arguments *arguments,
                     const struct scenario_sets *sets, const void **options, int *exit, struct user_error *error);
-    void (*release)(void); /* after prepare(), whatever it returned */
+    void (*release)(void);     /* after prepare(), whatever it returned */
     bool (*one_at_most)(void); /* that this process cannot run more than one; NULL: never */
 };
 

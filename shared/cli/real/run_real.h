@@ -1,4 +1,4 @@
-/* The real runtime on the command line: what `tandem run` knows of it, and the roles of the processes that it starts. */
+/* The real runtime on the command line: what `tandem run` knows of it, and the roles of the processes it starts. */
 #ifndef TANDEM_CLI_REAL_RUN_REAL_H
 #define TANDEM_CLI_REAL_RUN_REAL_H
 
