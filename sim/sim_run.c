@@ -178,7 +178,9 @@ static struct sim *make_sim(struct sim_run *run, uint64_t seed)
         struct sim_node_config *node = &nodes[i];
         node->group_count = deployment->configs[i].group_count;
         node->produces_first_token = deployment->configs[i].role == ROLE_MIXED;
-        node->network.host = instance->host;
+        node->network.nvlink_domain = instance->place.nvlink_domain;
+        node->network.machine = instance->place.machine;
+        node->network.gpu = instance->place.gpu;
         node->network.ranks = instance->ranks;
         /* The front stands beside the first pool and talks as fast. */
         uint32_t pool = instance->pool == UINT32_MAX ? 0 : instance->pool;
