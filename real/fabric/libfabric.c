@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <signal.h>
 #include <string.h>
 
 #define LIBRARY "libfabric.so.1"
@@ -37,9 +38,23 @@ static int find(void *handle, const char *name, void *function, size_t size)
     return symbol != NULL;
 }
 
+/* A library that libfabric brings along (PSM's) takes SIGINT and more for itself when it is loaded, and ends the
+ * program with status 1. Signals are the program's. */
+static void *open_library(void)
+{
+    static const int taken[] = {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGFPE};
+    struct sigaction before[sizeof taken / sizeof *taken];
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        sigaction(taken[i], NULL, &before[i]);
+    void *handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        sigaction(taken[i], &before[i], NULL);
+    return handle;
+}
+
 static void load(void)
 {
-    void *handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *handle = open_library();
     if (handle != NULL && find(handle, "fi_getinfo", &library.getinfo, sizeof library.getinfo) &&
         find(handle, "fi_freeinfo", &library.freeinfo, sizeof library.freeinfo) &&
         find(handle, "fi_dupinfo", &library.dupinfo, sizeof library.dupinfo) &&

@@ -1,7 +1,8 @@
-/* See replay_command.h. */
-#include "cli/command_replay.h"
-
+/* tandem replay: a stored run's arrivals and lengths once more, on the other backend, and both side by side. */
+#include "cli/commands.h"
 #include "host/interrupt.h"
+#include "run/stored_run.h"
+#include "sim/check/first_divergence.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -14,6 +15,8 @@ struct source {
     struct scenario_override sets[RESULTS_ORIGIN_PARAMS_MAX + SETS_MAX];
     size_t set_count;
     size_t added; /* of them, those of the command line */
+    struct scenario *scenario;
+    struct trace_file *recorded;
 };
 
 static void source_free(struct source *source)
@@ -21,6 +24,9 @@ static void source_free(struct source *source)
     run_report_free(&source->report);
     results_origin_free(&source->origin);
     results_requests_free(&source->requests);
+    trace_file_free(source->recorded);
+    if (source->scenario != NULL)
+        scenario_free(source->scenario);
 }
 
 static struct workload_arrivals source_arrivals(const struct source *source)
@@ -30,16 +36,12 @@ static struct workload_arrivals source_arrivals(const struct source *source)
 }
 
 /* The scenario must still make the requests that were stored: the same lengths in the same order. */
-static bool same_requests(const struct source *source, struct scenario *scenario, struct user_error *error)
+static bool same_requests(const struct source *source, struct user_error *error)
 {
-    struct trace_file *trace = NULL;
-    if (scenario->load.arrivals == ARRIVAL_TRACE) {
-        trace = trace_file_read(scenario->load.trace_path, &scenario->load.trace, error);
-        if (trace == NULL)
-            return false;
-    }
+    const struct scenario *scenario = source->scenario;
     const struct workload_arrivals arrivals = source_arrivals(source);
-    struct workload *workload = workload_create_again(&scenario->load, source->report.seed, trace, &arrivals, error);
+    struct workload *workload =
+        workload_create_again(&scenario->load, source->report.seed, source->recorded, &arrivals, error);
     struct workload_item item;
     bool same = workload != NULL;
     while (same && workload_next(workload, &item)) {
@@ -56,20 +58,19 @@ static bool same_requests(const struct source *source, struct scenario *scenario
                            source->requests.output_tokens[id], source->report.run);
     }
     workload_free(workload);
-    trace_file_free(trace);
     return same;
 }
 
-static bool check_scenario(const struct source *source, struct user_error *error)
+static bool load_scenario(struct source *source, struct user_error *error)
 {
-    struct scenario *scenario = scenario_load(source->origin.path, source->sets, source->set_count, error);
-    if (scenario == NULL)
+    source->scenario = scenario_load(source->origin.path, source->sets, source->set_count, error);
+    if (source->scenario == NULL)
         return false;
-    if (source->added == 0 && strcmp(scenario->identity, source->report.identity) != 0)
+    if (source->added == 0 && strcmp(source->scenario->identity, source->report.identity) != 0)
         user_error_set(error, source->origin.path, 0, NULL, "has changed since run %" PRId64, source->report.run);
-    bool good = !error->set && same_requests(source, scenario, error);
-    scenario_free(scenario);
-    return good;
+    else
+        source->recorded = scenario_trace(source->scenario, error);
+    return !error->set && same_requests(source, error);
 }
 
 static bool source_read(struct source *source, struct results *store, int64_t run, const struct scenario_sets *sets,
@@ -91,7 +92,7 @@ static bool source_read(struct source *source, struct results *store, int64_t ru
     for (size_t s = 0; s < sets->count; s++)
         source->sets[source->set_count++] = sets->sets[s];
     source->added = sets->count;
-    return check_scenario(source, error);
+    return load_scenario(source, error);
 }
 
 /* Steps and transfers are what a comparison is about: they are recorded unless said otherwise. */
@@ -101,29 +102,42 @@ static bool read_record(const struct arguments *arguments, uint32_t *record, str
     return !argument_given(arguments, "record") || run_record_read(arguments, record, error);
 }
 
-static int play(const struct backend *backends, size_t count, struct results *store, const struct source *source,
-                int64_t *again, const struct command_context *command, const struct arguments *arguments,
-                struct user_error *error)
+static int play(struct results *store, const struct source *source, int64_t *again,
+                const struct command_context *command, const struct arguments *arguments, struct user_error *error)
 {
-    struct replay replay = {
-        .store = store,
-        .run = source->report.run,
-        .path = source->origin.path,
+    bool was_real = strcmp(source->report.backend, "real") == 0;
+    const struct backend *backend = backend_choose(was_real ? "sim" : "real", arguments, error);
+    if (backend == NULL)
+        return EXIT_USER;
+    struct workload_arrivals arrivals = source_arrivals(source);
+    struct deployment_choice choice = deployment_default(source->scenario);
+    struct run_config config = {
+        .scenario = source->scenario,
+        .choice = &choice,
+        .seed = source->report.seed,
+        .recorded = source->recorded,
+        .arrivals = &arrivals,
         .sets = source->sets,
         .set_count = source->set_count,
-        .seed = source->report.seed,
-        .arrivals = source_arrivals(source),
+        .listener = {.self = command->err, .notice = run_tell_notice},
     };
-    bool was_real = strcmp(source->report.backend, "real") == 0;
-    const struct backend *backend = backend_choose(backends, count, was_real ? "sim" : "real", arguments, error);
-    if (backend == NULL || !read_record(arguments, &replay.record, error))
-        return EXIT_USER;
-    return backend->replay(&replay, command, arguments, again, error);
+    struct stored_run what = {
+        .store = store,
+        .backend = backend->run,
+        .config = &config,
+        .kind = RESULTS_RUN,
+        .replay_of = source->report.run,
+    };
+    int exit = EXIT_USER;
+    if (read_record(arguments, &what.record, error) &&
+        (backend->prepare == NULL || backend->prepare(command, arguments, NULL, &config.options, &exit, error)))
+        exit = (int)run_exit(stored_run(&what, again, NULL, error));
+    if (backend->release != NULL)
+        backend->release();
+    return exit;
 }
 
-int replay_by_backend(const struct backend *backends, size_t count, divergence_function *first_divergence,
-                      const struct command_context *command, const struct arguments *arguments,
-                      struct user_error *error)
+static int replay(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
 {
     static struct source source; /* large, and there is one */
     struct scenario_sets sets = {.count = 0};
@@ -141,8 +155,8 @@ int replay_by_backend(const struct backend *backends, size_t count, divergence_f
         int64_t again = 0;
         int64_t run = results_run_lookup(store, operand(arguments, 0), error);
         if (run != 0 && source_read(&source, store, run, &sets, error))
-            exit = play(backends, count, store, &source, &again, command, arguments, error);
-        if (exit == EXIT_OK && !compare_runs(store, run, again, first_divergence, &output, error))
+            exit = play(store, &source, &again, command, arguments, error);
+        if (exit == EXIT_OK && !compare_runs(store, run, again, sim_divergence, &output, error))
             exit = EXIT_USER;
         source_free(&source);
         if (!results_close(store, error))
@@ -151,3 +165,18 @@ int replay_by_backend(const struct backend *backends, size_t count, divergence_f
     scenario_sets_free(&sets);
     return exit;
 }
+
+const struct command command_replay = {
+    .name = "replay",
+    .operands = "RUN",
+    .operands_min = 1,
+    .operands_max = 1,
+    .summary = "a stored run's arrivals and lengths on the other backend, and both side by side",
+    .description =
+        "RUN is a run's number, last, last~N, or SCENARIO/SEED. Its scenario with all that was set is run again with\n"
+        "exactly the arrivals that were stored, in simulation if it was real and for real if it was simulated, or\n"
+        "as --backend says. --hardware and --set change it further. Steps and transfers are recorded, the new run\n"
+        "is stored with a link to the old one, and `tandem compare` of both is the answer.",
+    .options = run_options,
+    .run = replay,
+};

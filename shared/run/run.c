@@ -263,9 +263,9 @@ static void play(struct run *run)
     int64_t end_ns = backend->now_ns(run->self);
     if (!run->broken && !run->stopped)
         backend->end(run->self);
-    summarize(run, end_ns);
     if (!run->broken && run->stopped)
         run->result->status = RUN_STOPPED;
+    summarize(run, end_ns);
 }
 
 void run_play(const struct run_backend *backend, const struct run_config *config, struct run_result *result)
