@@ -13,9 +13,6 @@
 #define U32 INT64_C(0xffffffff)
 #define ANY INT64_MAX
 
-/* Engines verify up to 8 tokens a sequence without a tree. */
-#define DRAFT_TOKENS_MAX 8
-
 /* One macro per kind of key. Those that are not required carry their default. */
 /* clang-format off */
 #define COUNT_REQUIRED(key, type, member, min, max, limit)                                                             \
