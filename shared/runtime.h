@@ -143,6 +143,8 @@ struct paged_write {
     uint32_t tail_bytes;  /* in all */
     uint32_t tail_source_slot;
     uint32_t tail_destination_slot;
+    uint32_t source_page_count; /* transfer_pages() of the units, on either side; 0 for a tail alone */
+    uint32_t destination_page_count;
     const uint32_t *source_pages;      /* page holding unit_first first */
     const uint32_t *destination_pages; /* likewise */
     const struct transfer_plan *plan;

@@ -37,6 +37,7 @@ static bool measure_fabric(const struct calibration *what, struct profile *profi
         return false;
     snprintf(hardware->nic.name, sizeof hardware->nic.name, "%s", times->provider);
     hardware->nic.posting_ps = times->posting_ps;
+    hardware->nic.posts_together = 1; /* the fabric thread of an instance posts for all its ranks */
     hardware->nic.queue_depth = config->window;
     /* Instances of one machine write over the same fabric as others; the network model has them use this rate. */
     if (strcmp(what->device, "host") == 0)

@@ -242,6 +242,8 @@ static struct paged_write next_write(struct writer *writer, uint32_t ticket, uin
         .destination = 0,
         .immediate = IMMEDIATE,
         .unit_count = units,
+        .source_page_count = units,
+        .destination_page_count = units,
         .source_pages = writer->pages,
         .destination_pages = writer->pages,
         .plan = &writer->plan,

@@ -234,6 +234,8 @@ static void print_nic(FILE *file, const struct nic *nic)
     time_line(file, 4, "gap", nic->gap_ps, "measured: streamed writes");
     line(file, 4, "knee", knee, "measured: streamed writes");
     time_line(file, 4, "posting", nic->posting_ps, "measured: many small writes posted at once");
+    line(file, 4, "posting_by", nic->posts_together ? "\"instance\"" : "\"rank\"",
+         "one thread for all ranks of an instance");
     count_line(file, 4, "queue_depth", nic->queue_depth, "the engine's window");
     fprintf(file, "  },\n");
 }

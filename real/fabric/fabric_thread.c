@@ -348,19 +348,10 @@ static uint64_t give(struct fabric_thread *thread, const struct fabric_command *
 
 uint64_t fabric_thread_write(struct fabric_thread *thread, const struct paged_write *write, uint64_t counter_base)
 {
-    const struct transfer_plan *plan = write->plan;
-    uint32_t units = write->unit_count;
-    /* Pages that the units touch: the first unit may begin inside a page. */
-    uint32_t source =
-        units == 0 ? 0
-                   : (write->unit_first % plan->source_units_per_page + units - 1) / plan->source_units_per_page + 1;
-    uint32_t destination =
-        units == 0
-            ? 0
-            : (write->unit_first % plan->destination_units_per_page + units - 1) / plan->destination_units_per_page + 1;
+    uint32_t source = write->source_page_count, destination = write->destination_page_count;
     struct write_command *copy = allocate(1, sizeof *copy + ((size_t)source + destination) * sizeof copy->pages[0]);
     copy->write = *write;
-    if (units > 0) {
+    if (write->unit_count > 0) {
         memcpy(copy->pages, write->source_pages, source * sizeof copy->pages[0]);
         memcpy(copy->pages + source, write->destination_pages, destination * sizeof copy->pages[0]);
     }

@@ -56,18 +56,11 @@ void tickets_free(struct fabric *fabric)
 
 /* ---- Taking a write ---------------------------------------------------------------------------------------------- */
 
-/* Pages that `count` units from `first` lie in, `per_page` units to a page. */
-static uint32_t pages_of(uint32_t first, uint32_t count, uint32_t per_page)
-{
-    return count == 0 ? 0 : (first + count - 1) / per_page - first / per_page + 1;
-}
-
 /* Copies both page lists; the array is kept from one use of the slot to the next. */
 static void ticket_copy_pages(struct ticket *ticket, const struct paged_write *write)
 {
-    const struct transfer_plan *plan = write->plan;
-    size_t sources = pages_of(write->unit_first, write->unit_count, plan->source_units_per_page);
-    size_t destinations = pages_of(write->unit_first, write->unit_count, plan->destination_units_per_page);
+    size_t sources = write->source_page_count;
+    size_t destinations = write->destination_page_count;
     if (ticket->pages_room < sources + destinations) {
         uint32_t *pages = realloc(ticket->pages, (sources + destinations) * sizeof *pages);
         CHECK(pages != NULL);
@@ -86,12 +79,9 @@ static void ticket_copy_pages(struct ticket *ticket, const struct paged_write *w
 static bool ticket_fits(const struct fabric *fabric, const struct ticket *ticket, const struct peer *peer)
 {
     const struct paged_write *write = &ticket->write;
-    const struct transfer_plan *plan = write->plan;
-    uint32_t sources = pages_of(write->unit_first, write->unit_count, plan->source_units_per_page);
-    uint32_t destinations = pages_of(write->unit_first, write->unit_count, plan->destination_units_per_page);
-    for (uint32_t i = 0; i < sources; i++)
+    for (uint32_t i = 0; i < write->source_page_count; i++)
         CHECK(ticket->source_pages[i] < fabric->config.memory.pages);
-    for (uint32_t i = 0; i < destinations; i++)
+    for (uint32_t i = 0; i < write->destination_page_count; i++)
         if (ticket->destination_pages[i] >= peer->memory.pages)
             return false;
     if (peer->card.bytes[0] == 0) /* it only sends */

@@ -342,13 +342,9 @@ static void op_launch_end(struct runtime *rt, uint32_t ticket)
 /* Pages of a write, copied for whoever looks at what was written. */
 static void keep_pages(struct posted *posted, const struct paged_write *write)
 {
-    const struct transfer_plan *plan = write->plan;
+    uint32_t source = write->source_page_count, destination = write->destination_page_count;
     if (write->unit_count == 0)
         return;
-    uint32_t last = write->unit_first + write->unit_count - 1;
-    uint32_t source = last / plan->source_units_per_page - write->unit_first / plan->source_units_per_page + 1;
-    uint32_t destination =
-        last / plan->destination_units_per_page - write->unit_first / plan->destination_units_per_page + 1;
     posted->pages = allocate((size_t)source + destination, sizeof *posted->pages);
     memcpy(posted->pages, write->source_pages, source * sizeof *posted->pages);
     memcpy(posted->pages + source, write->destination_pages, destination * sizeof *posted->pages);

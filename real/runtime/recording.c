@@ -136,12 +136,8 @@ static void op_write_post(struct runtime *rt, const struct paged_write *write)
            write->tail_writes, write->tail_bytes, write->tail_source_slot, write->tail_destination_slot);
     const struct transfer_plan *plan = write->plan;
     if (write->unit_count > 0) {
-        uint32_t last = write->unit_first + write->unit_count - 1;
-        append_pages(recording, write->source_pages,
-                     last / plan->source_units_per_page - write->unit_first / plan->source_units_per_page + 1);
-        append_pages(recording, write->destination_pages,
-                     last / plan->destination_units_per_page - write->unit_first / plan->destination_units_per_page +
-                         1);
+        append_pages(recording, write->source_pages, write->source_page_count);
+        append_pages(recording, write->destination_pages, write->destination_page_count);
     }
     for (uint32_t i = 0; i < plan->pair_count; i++)
         APPEND(recording, CALL_WRITE, plan->pairs[i].source_rank, plan->pairs[i].destination_rank,

@@ -1,6 +1,7 @@
 /* The two commands that need no simulation, explain and compare, and what all of them share. */
 #include "cli/command.h"
 #include "run/compare/compare.h"
+#include "cli/explain_placement.h"
 #include "cli/explain_transfer.h"
 #include "host/interrupt.h"
 #include "host/output.h"
@@ -87,9 +88,11 @@ static void explain_scenario(const struct scenario *scenario, const struct outpu
 {
     if (output->format != OUTPUT_JSON) {
         scenario_explain(scenario, output->file);
+        explain_placement_print(scenario, output->file);
         return;
     }
     json_t *json = scenario_explain_json(scenario);
+    explain_placement_json(scenario, json);
     output_json(output, json);
     json_decref(json);
 }
@@ -134,7 +137,8 @@ const struct command command_explain = {
     .operands_max = 1,
     .summary = "the resolved scenario, or the transfer plan of one prompt",
     .description =
-        "Prints every value of the scenario with where it comes from: a default, a line of a file, or --set.\n"
+        "Prints every value of the scenario with where it comes from: a default, a line of a file, or --set;\n"
+        "then on which machine each instance stands, and over what prefillers reach decoders.\n"
         "With --transfer it prints what moving one prompt from a prefiller to a decoder takes: for each pair\n"
         "of ranks the runs, bytes and offsets of the first page, writes per layer, and the number of writes\n"
         "that the decoder waits for. The last token of a prompt is computed by the decoder and not moved.\n"

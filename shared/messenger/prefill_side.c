@@ -173,6 +173,8 @@ static struct paged_write next_write(struct prefill_side *side, uint32_t slot, u
         .unit_count = units,
         .source_group = s->group,
         .destination_group = s->peer_group,
+        .source_page_count = transfer_pages(s->units_sent, units, plan->source_units_per_page),
+        .destination_page_count = transfer_pages(s->units_sent, units, plan->destination_units_per_page),
         .source_pages = instance_pages(instance, slot) + s->units_sent / plan->source_units_per_page,
         .destination_pages =
             instance_peer_pages(instance, slot) + (s->units_sent / plan->destination_units_per_page - peer_first_page),

@@ -63,6 +63,12 @@ enum geometry_refusal transfer_plan_make(const struct kv_geometry *source, uint3
 /* Units that tokens [0, tokens) occupy. */
 uint32_t transfer_units(const struct transfer_plan *plan, uint32_t tokens);
 
+/* Pages of one side that units [first, first + count) lie in: the first and the last may lie in a page only in part. */
+static inline uint32_t transfer_pages(uint32_t first, uint32_t count, uint32_t units_per_page)
+{
+    return count == 0 ? 0 : (first + count - 1) / units_per_page - first / units_per_page + 1;
+}
+
 /* N: writes that carry `units` units of every layer, plus the tail's. 64 bits; the caller refuses what does not fit the
  * counter of its fabric. */
 uint64_t transfer_expected(const struct transfer_plan *plan, uint32_t units, uint32_t tail_writes);

@@ -265,43 +265,9 @@ static void front_config(const struct builder *builder)
     };
 }
 
-/* Machines of one hardware, filled in order. */
-struct filling {
-    const struct pool *last; /* whose hardware the machine in hand is of */
-    uint32_t used;           /* GPUs of it */
-};
-
-static bool same_hardware(const struct hardware *a, const struct hardware *b)
-{
-    return strcmp(a->name, b->name) == 0;
-}
-
-static void place(struct deployment *deployment, struct filling *filling, const struct pool *pool, uint32_t node,
-                  uint32_t ranks)
-{
-    const struct hardware *hardware = &pool->hardware;
-    bool fits = filling->last != NULL && same_hardware(&filling->last->hardware, hardware) &&
-                filling->used + ranks <= hardware->gpus_per_node;
-    if (!fits) {
-        uint32_t machines = ceil_div_u32(ranks, hardware->gpus_per_node);
-        deployment->instances[node].host = deployment->machines;
-        deployment->machines += machines;
-        deployment->usd_micros_per_hour +=
-            (uint64_t)machines * hardware->gpus_per_node * hardware->usd_micros_per_gpu_hour;
-        filling->last = pool;
-        /* What an instance larger than a machine leaves of its last one stays empty. */
-        filling->used = machines > 1 ? hardware->gpus_per_node : 0;
-    } else {
-        deployment->instances[node].host = deployment->machines - 1;
-    }
-    filling->used += ranks;
-    deployment->gpus += ranks;
-}
-
-static void make_instances(const struct builder *builder)
+static void make_instances(const struct builder *builder, const struct instance_place *places)
 {
     struct deployment *deployment = builder->deployment;
-    struct filling filling = {0};
     uint32_t node = 1;
     for (uint32_t p = 0; p < builder->scenario->pool_count; p++) {
         const struct pool *pool = &builder->scenario->pools[p];
@@ -313,12 +279,12 @@ static void make_instances(const struct builder *builder)
             instance->parallelism = builder->member[p].geometry.parallelism;
             instance->footprint = builder->member[p].footprint;
             instance_config(builder, p, node);
-            place(deployment, &filling, pool, node, instance->ranks);
+            instance->place = places[node - 1];
         }
     }
     snprintf(deployment->instances[0].name, sizeof deployment->instances[0].name, "front");
     deployment->instances[0].pool = UINT32_MAX;
-    deployment->instances[0].host = DEPLOYMENT_NO_HOST;
+    deployment->instances[0].place.machine = deployment->instances[0].place.nvlink_domain = DEPLOYMENT_NO_MACHINE;
     front_config(builder);
 }
 
@@ -357,6 +323,38 @@ static void make_peers(struct deployment *deployment)
             }
         }
     }
+}
+
+/* ---- Paths ------------------------------------------------------------------------------------------------------- */
+
+struct deployment_paths deployment_paths(const struct deployment *deployment, uint32_t prefill_pool,
+                                         uint32_t decode_pool)
+{
+    struct deployment_paths paths = {0};
+    for (uint32_t p = 1; p < deployment->node_count; p++) {
+        const struct deployment_instance *from = &deployment->instances[p];
+        if (deployment->configs[p].role != ROLE_PREFILL ||
+            (prefill_pool != DEPLOYMENT_ANY_POOL && from->pool != prefill_pool))
+            continue;
+        for (uint32_t d = 1; d < deployment->node_count; d++) {
+            const struct deployment_instance *to = &deployment->instances[d];
+            if (deployment->configs[d].role != ROLE_DECODE ||
+                (decode_pool != DEPLOYMENT_ANY_POOL && to->pool != decode_pool))
+                continue;
+            if (from->place.nvlink_domain == to->place.nvlink_domain)
+                paths.by_nvlink++;
+            else
+                paths.by_nic++;
+        }
+    }
+    return paths;
+}
+
+const char *deployment_paths_name(const struct deployment_paths *paths)
+{
+    if (paths->by_nvlink > 0)
+        return paths->by_nic > 0 ? "NVLink, NIC" : "NVLink";
+    return paths->by_nic > 0 ? "NIC" : "none";
 }
 
 /* ---- All together ----------------------------------------------------------------------------------------------- */
@@ -419,6 +417,20 @@ static void *make(size_t count, size_t size)
     return memory;
 }
 
+/* Where the instances stand; NULL where the scenario asks for what does not go. The caller frees it. */
+static struct instance_place *make_places(const struct builder *builder, uint32_t count,
+                                          struct placement_totals *totals, char *error, size_t error_size)
+{
+    struct placement_demand demand[SCENARIO_POOLS_MAX] = {{0}};
+    for (uint32_t p = 0; p < builder->scenario->pool_count; p++)
+        demand[p] = (struct placement_demand){builder->choice->pool[p].count, builder->member[p].ranks};
+    struct instance_place *places = make(count, sizeof *places);
+    if (placement_make(builder->scenario, demand, places, totals, error, error_size))
+        return places;
+    free(places);
+    return NULL;
+}
+
 struct deployment *deployment_make(const struct scenario *scenario, const struct deployment_choice *choice,
                                    const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size)
 {
@@ -426,16 +438,25 @@ struct deployment *deployment_make(const struct scenario *scenario, const struct
     CHECK(choice->pool_count == scenario->pool_count);
     if (!check_roles(&builder, error, error_size) || !make_members(&builder, error, error_size))
         return NULL;
-    struct deployment *deployment = make(1, sizeof *deployment);
-    deployment->node_count = 1;
+    uint32_t nodes = 1;
     for (uint32_t p = 0; p < scenario->pool_count; p++)
-        deployment->node_count += choice->pool[p].count;
+        nodes += choice->pool[p].count;
+    struct placement_totals totals;
+    struct instance_place *places = make_places(&builder, nodes, &totals, error, error_size);
+    if (places == NULL)
+        return NULL;
+    struct deployment *deployment = make(1, sizeof *deployment);
+    deployment->node_count = nodes;
+    deployment->machines = totals.machines;
+    deployment->gpus = totals.gpus;
+    deployment->usd_micros_per_hour = totals.usd_micros_per_hour;
     deployment->configs = make(deployment->node_count, sizeof *deployment->configs);
     deployment->instances = make(deployment->node_count, sizeof *deployment->instances);
     /* The front's list holds every instance, and each of the three others at most every node. */
     deployment->peers = make((size_t)deployment->node_count * 4, sizeof *deployment->peers);
     builder.deployment = deployment;
-    make_instances(&builder);
+    make_instances(&builder, places);
+    free(places);
     make_peers(deployment);
     return deployment;
 }

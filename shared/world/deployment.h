@@ -1,14 +1,12 @@
 /* From a scenario and a choice of counts and shardings to the nodes of a run: who is who, where each stands, how many
  * KV pages it has, whom it knows. The same deployment is simulated and launched.
  *
- * Node 0 is the front; the instances follow in the order of the scenario's pools. Instances are packed onto machines of
- * their hardware in the same order: several share a machine while their ranks fit on it, one larger than a machine
- * takes whole ones. Pools on the same hardware follow each other without a gap, so at most one machine of it is shared
- * by two pools and at most one is partly empty.
+ * Node 0 is the front; the instances follow in the order of the scenario's pools. placement.h says where each stands.
  */
 #ifndef TANDEM_WORLD_DEPLOYMENT_H
 #define TANDEM_WORLD_DEPLOYMENT_H
 
+#include "world/placement.h"
 #include "world/scenario/scenario.h"
 #include "world/load/trace_reader.h"
 #include "model/footprint.h"
@@ -41,7 +39,7 @@ struct deployment_sizes deployment_sizes(const struct load *load);
 /* The same where the load is a trace, of its rows; `trace` is NULL where it is not. */
 struct deployment_sizes deployment_sizes_traced(const struct load *load, const struct trace_file *trace);
 
-#define DEPLOYMENT_NO_HOST UINT32_MAX
+#define DEPLOYMENT_NO_MACHINE UINT32_MAX
 
 /* Requests that may wait at an instance beyond those it works on and those that arrive together, unless its pool says
  * otherwise. An open load above what the deployment can serve fills any queue; past this it is turned away instead of
@@ -49,10 +47,10 @@ struct deployment_sizes deployment_sizes_traced(const struct load *load, const s
 #define DEPLOYMENT_QUEUE_MAX 2048u
 
 struct deployment_instance {
-    char name[48];  /* "prefill-0"; "front" */
-    uint32_t pool;  /* index in the scenario; UINT32_MAX for the front */
-    uint32_t ranks; /* 0 for the front */
-    uint32_t host;  /* first machine it stands on; DEPLOYMENT_NO_HOST for the front */
+    char name[48];               /* "prefill-0"; "front" */
+    uint32_t pool;               /* index in the scenario; UINT32_MAX for the front */
+    uint32_t ranks;              /* 0 for the front */
+    struct instance_place place; /* DEPLOYMENT_NO_MACHINE for the front */
     struct parallelism parallelism;
     struct footprint footprint;
 };
@@ -72,6 +70,18 @@ struct deployment {
 struct deployment *deployment_make(const struct scenario *scenario, const struct deployment_choice *choice,
                                    const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size);
 void deployment_free(struct deployment *deployment);
+
+/* Pairs of a prefiller and a decoder by what joins them; of all pools, or of two. */
+#define DEPLOYMENT_ANY_POOL UINT32_MAX
+struct deployment_paths {
+    uint64_t by_nvlink;
+    uint64_t by_nic;
+};
+struct deployment_paths deployment_paths(const struct deployment *deployment, uint32_t prefill_pool,
+                                         uint32_t decode_pool);
+
+/* "NVLink", "NIC", "NVLink, NIC"; "none" where nothing is handed over. */
+const char *deployment_paths_name(const struct deployment_paths *paths);
 
 /* "TP8", "DP8 EP8", "TP4 PP2": as the field writes it. */
 void parallelism_text(const struct parallelism *parallelism, char *text, size_t size);

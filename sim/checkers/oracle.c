@@ -76,7 +76,7 @@ static void no_write_into(const struct oracle *oracle, uint32_t node, uint32_t g
             continue;
         if (spec->request == request && (epoch == 0 || spec->epoch == epoch))
             continue;
-        if (intersect(spec->destination_pages, write->destination_count, pages, count))
+        if (intersect(spec->destination_pages, write->spec.destination_page_count, pages, count))
             checkers_fail(oracle->checkers, node,
                           "pages go to request %" PRIu32 " while a write for request %" PRIu32 " (epoch %" PRIu32
                           ") may land in them",
@@ -180,11 +180,6 @@ static void on_send(void *self, uint32_t node, uint32_t destination, const void 
     oracle->quiet[oracle->quiet_count++] = (struct pair_epoch){node, destination, m.epoch};
 }
 
-static uint32_t pages_of(uint32_t first, uint32_t end, uint32_t units_per_page)
-{
-    return end == first ? 0 : (end - 1) / units_per_page - first / units_per_page + 1;
-}
-
 static struct oracle_write *take_write(struct oracle *oracle)
 {
     uint32_t index = 0;
@@ -201,10 +196,15 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
     bool current = write->destination_incarnation == oracle->incarnation[write->destination];
     if (current && is_quiet(oracle, node, write->destination, write->epoch)) /* 4 */
         checkers_fail(oracle->checkers, node, "it writes for epoch %" PRIu32 ", which it said was quiet", write->epoch);
+    const struct transfer_plan *plan = write->plan;
+    if (write->source_page_count != transfer_pages(write->unit_first, write->unit_count, plan->source_units_per_page) ||
+        write->destination_page_count !=
+            transfer_pages(write->unit_first, write->unit_count, plan->destination_units_per_page))
+        checkers_fail(oracle->checkers, node, "its write for request %" PRIu32 " names other pages than its units need",
+                      write->request);
     struct oracle_write *open = take_write(oracle);
-    uint32_t end = write->unit_first + write->unit_count;
-    uint32_t sources = pages_of(write->unit_first, end, write->plan->source_units_per_page);
-    uint32_t destinations = pages_of(write->unit_first, end, write->plan->destination_units_per_page);
+    uint32_t sources = write->source_page_count;
+    uint32_t destinations = write->destination_page_count;
     uint32_t capacity = open->capacity;
     uint32_t *pages = grown(open->pages, &capacity, max_u32(1, sources + destinations), sizeof *pages);
     memcpy(pages, write->source_pages, sources * sizeof *pages);
@@ -214,8 +214,6 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
         .landing = current,
         .source = node,
         .source_incarnation = oracle->incarnation[node],
-        .source_count = sources,
-        .destination_count = destinations,
         .capacity = capacity,
         .pages = pages,
         .spec = *write,
@@ -236,7 +234,7 @@ static void no_read_from(const struct oracle *oracle, uint32_t node, const struc
         if (!write->open || write->source != node || write->spec.source_group != change->group ||
             write->spec.request == change->request)
             continue;
-        if (intersect(write->spec.source_pages, write->source_count, change->pages + shared,
+        if (intersect(write->spec.source_pages, write->spec.source_page_count, change->pages + shared,
                       change->page_count - shared))
             checkers_fail(oracle->checkers, node,
                           "request %" PRIu32 " is computed into pages that a write for request %" PRIu32 " still reads",

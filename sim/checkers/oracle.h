@@ -23,8 +23,6 @@ struct oracle_write {
     uint32_t source;
     uint32_t source_incarnation;
     uint32_t pieces_landed;
-    uint32_t source_count; /* of spec.source_pages */
-    uint32_t destination_count;
     uint32_t capacity;
     uint32_t *pages;         /* of both sides */
     struct paged_write spec; /* its page lists are those above */

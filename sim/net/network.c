@@ -398,17 +398,27 @@ void network_kill(struct network *network, int64_t now_ns, uint32_t id)
     release_flow(network, id);
 }
 
+static void mark_nic(struct fabric_node *node, uint32_t place, bool up)
+{
+    if (node->down[place] == !up)
+        return;
+    node->down[place] = !up;
+    node->down_count = up ? node->down_count - 1 : node->down_count + 1;
+}
+
 void network_nic(struct network *network, int64_t now_ns, uint32_t node, uint32_t rank, bool up)
 {
     CHECK(node < network->node_count && rank < network->nodes[node].ranks);
-    struct fabric_node *at = &network->nodes[node];
-    if (at->down[rank] == !up)
-        return;
-    at->down[rank] = !up;
-    at->down_count = up ? at->down_count - 1 : at->down_count + 1;
+    uint32_t port = network->nodes[node].nic_port;
+    uint32_t nic = network->nodes[node].resource_of[NIC_IN][network->nodes[node].nic_of[rank]];
+    mark_nic(&network->nodes[node], network->nodes[node].nic_of[rank], up);
+    for (uint32_t i = 0; i < network->node_count; i++)
+        for (uint32_t r = 0; i != node && network->nodes[i].nic_port == port && r < network->nodes[i].ranks; r++)
+            if (network->nodes[i].resource_of[NIC_IN][r] == nic)
+                mark_nic(&network->nodes[i], network->nodes[i].nic_of[r], up);
     component_begin(network);
-    component_reach(network, node * SIDES + NIC_OUT);
-    component_reach(network, node * SIDES + NIC_IN);
+    component_reach(network, port * SIDES + NIC_OUT);
+    component_reach(network, port * SIDES + NIC_IN);
     component_gather(network);
     for (uint32_t i = 0; i < network->component_count; i++) {
         struct flow *flow = &network->flows[network->component[i]];
@@ -518,6 +528,7 @@ struct network_totals network_node_totals(const struct network *network, uint32_
     const struct fabric_node *at = &network->nodes[node];
     uint64_t gap_ps;
     uint64_t receive_gap_ps;
+    uint64_t posting_gap_ps;
     uint64_t transmit_ps = busiest_ps(network, at, NIC_OUT, &gap_ps);
     return (struct network_totals){
         .flows = at->flows,
@@ -525,7 +536,7 @@ struct network_totals network_node_totals(const struct network *network, uint32_
         .writes = at->writes,
         .transmit_busy_ns = (int64_t)(transmit_ps / 1000),
         .receive_busy_ns = (int64_t)(busiest_ps(network, at, NIC_IN, &receive_gap_ps) / 1000),
-        .posting_busy_ns = (int64_t)(network->resources[at->posting].busy_ps / 1000),
+        .posting_busy_ns = (int64_t)(busiest_ps(network, at, POSTING, &posting_gap_ps) / 1000),
         .op_bound_ns = (int64_t)(gap_ps / 1000),
     };
 }

@@ -1,6 +1,7 @@
-/* The fabric between instances: every rank has a NIC with a transmit and a receive side; every instance has a posting
- * thread. Transfers that are under way share what they have in common and are re-rated whenever one of them starts or
- * ends (max-min fair, work-conserving), so no link idles while a transfer could use it and none exceeds its line rate.
+/* The fabric between instances: every rank has a NIC with a transmit and a receive side, of its own or shared with the
+ * GPUs beside it, and a thread that posts its writes. Transfers that are under way share what they have in common and
+ * are re-rated whenever one of them starts or ends (max-min fair, work-conserving), so no link idles while a transfer
+ * could use it and none exceeds its line rate.
  *
  * A transfer is one flow. Its bytes become available layer by layer: layer l at gate_first_ns + l * gate_layer_ns.
  * Between changes of the sharing it is served in closed form; the plain form (`per_layer` = true) walks the same
@@ -8,12 +9,13 @@
  * in kB/s rounded down, amounts in millionths of a byte, durations rounded up.
  *
  * What is shared is time. A write of b bytes takes (g^p + (b / B)^p)^(1/p) of the sender's NIC and of the receiver's;
- * of the sender's no less than (a + b / B) / queue_depth, and posting_ps of the sender's posting thread. Flows that
- * meet get equal parts of the busiest thing that each needs; a gated flow that keeps up with production takes no more
- * than its production rate, and the others share the rest. What is exact and what is approximated is said in network.c.
+ * of the sender's no less than (a + b / B) / queue_depth, and posting_ps of the thread that posts for the sending rank
+ * (or, says the hardware, for all ranks of the instance). Flows that meet get equal parts of the busiest thing that
+ * each needs; a gated flow that keeps up with production takes no more than its production rate, and the others share
+ * the rest. What is exact and what is approximated is said in network.c.
  *
- * Between instances on one host, where both have NVLink, a flow uses the GPUs' NVLink instead: bytes over line rate, no
- * cost per write and no posting thread.
+ * Between instances in one NVLink domain a flow uses the GPUs' NVLink instead: bytes over line rate, no cost per write
+ * and no posting thread.
  */
 #ifndef TANDEM_SIM_NET_NETWORK_H
 #define TANDEM_SIM_NET_NETWORK_H
@@ -27,8 +29,11 @@
 struct network;
 
 struct network_node {
-    uint32_t ranks; /* 0: no NICs (the front) */
-    uint32_t host;  /* instances with equal host reach each other over NVLink instead of the NICs */
+    uint32_t ranks;         /* 0: no NICs (the front) */
+    uint32_t nvlink_domain; /* instances with equal ones reach each other over NVLink instead of the NICs, if they have
+                               it. Instances that share a NIC need not be in one */
+    uint32_t machine;       /* the first rank, and its GPU there: where GPUs share NICs, so do the instances */
+    uint32_t gpu;
     struct hardware hardware;
 };
 
@@ -59,8 +64,8 @@ void network_stop(struct network *network, int64_t now_ns, uint32_t id);
  * NICs. */
 void network_kill(struct network *network, int64_t now_ns, uint32_t id);
 
-/* Rank `rank`'s NIC of `node` carries nothing from now on (up = false) or works again. Flows over it stall
- * meanwhile. */
+/* Rank `rank`'s NIC of `node` carries nothing from now on (up = false) or works again, for everyone who shares it.
+ * Flows over it stall meanwhile. */
 void network_nic(struct network *network, int64_t now_ns, uint32_t node, uint32_t rank, bool up);
 
 /* The next instant at which network_advance() has something to do; TIME_NEVER when idle. */
@@ -93,7 +98,7 @@ struct network_totals {
     uint64_t writes;
     int64_t transmit_busy_ns; /* of the busiest NIC's transmit side: time its writes took, gaps included */
     int64_t receive_busy_ns;
-    int64_t posting_busy_ns; /* of the node's posting thread */
+    int64_t posting_busy_ns; /* of the node's busiest posting thread */
     int64_t op_bound_ns;     /* part of transmit_busy_ns spent on the per-write gap rather than on bytes */
 };
 struct network_totals network_node_totals(const struct network *network, uint32_t node);

@@ -1,9 +1,10 @@
 /* The inside of the network: what nic.c, route.c, flow.c, sharing.c and network.c share. Users include network.h.
  *
  * Words. A *resource* is something whose time is shared: the NICs of one side of an instance that are always loaded
- * alike count as one, and so does a posting thread. A *route* is what a transfer plan costs between two instances,
- * worked out on first use. A *port* is one side (in or out, NICs or NVLink) of one instance; flows that can reach one
- * another over ports form a component, and only a component is ever re-rated.
+ * alike count as one, and so do the threads that post for its ranks. A *route* is what a transfer plan costs between
+ * two instances, worked out on first use. A *port* is one side (in or out, NICs or NVLink) of one instance, or of those
+ * that share a NIC; flows that can reach one another over ports form a component, and only a component is ever
+ * re-rated.
  */
 #ifndef TANDEM_SIM_NET_NETWORK_INTERNAL_H
 #define TANDEM_SIM_NET_NETWORK_INTERNAL_H
@@ -32,6 +33,7 @@ enum side {
     NIC_IN,
     NVLINK_OUT,
     NVLINK_IN,
+    POSTING, /* threads, of which each rank has one, or the instance; no flow has it as its port */
     SIDES,
 };
 
@@ -52,25 +54,29 @@ struct port {
 
 struct fabric_node {
     uint32_t ranks;
-    uint32_t host;
+    uint32_t nvlink_domain;
+    uint32_t nic_port; /* the lowest node that shares a NIC with this one, or with one that does */
+    uint32_t *nic_of;  /* by rank: the lowest rank of the node beside the same NIC, whose place stands for it */
     struct nic nic;
     uint64_t nvlink_bytes_per_s;
     int64_t poll_ns;
-    uint32_t *resource_of[SIDES]; /* by rank */
-    bool *down;                   /* by rank */
+    uint32_t *resource_of[SIDES]; /* by rank; of NICs, by the rank that stands for one */
+    bool *down;                   /* likewise */
     uint32_t down_count;
-    uint32_t posting; /* resource */
     uint64_t flows;
     uint64_t bytes;
     uint64_t writes;
 };
 
-/* What one unit costs one rank's NIC, or the posting thread. */
+/* What one unit costs a NIC, by the rank that stands for it, or the thread that posts for a rank. */
 struct cost {
     uint32_t rank;
     uint64_t ps;
     uint64_t wire_ps; /* of which for bytes */
 };
+
+#define COSTS_POSTING 2 /* beside those of the two ends, 0 and 1 */
+#define ROUTE_COSTS 3
 
 struct load {
     uint32_t resource;
@@ -84,16 +90,15 @@ struct route {
     uint32_t source;
     uint32_t destination;
     uint32_t port[2]; /* out, in */
-    enum side side[2];
+    enum side side[ROUTE_COSTS];
     uint64_t full_rate;  /* kB/s of a flow that is alone: its busiest resource is always busy */
     uint64_t busiest_ps; /* per unit, on that resource */
-    uint64_t posting_ps; /* per unit; 0 over NVLink */
     int64_t base_ns;
     int64_t poll_ns;
     uint64_t tail_gap_ps; /* per write of the tail */
     uint64_t tail_bytes_per_s;
-    struct cost *costs[2]; /* by rank touched: out, in */
-    uint32_t cost_count[2];
+    struct cost *costs[ROUTE_COSTS]; /* by rank touched: out, in, posting; the last is empty over NVLink */
+    uint32_t cost_count[ROUTE_COSTS];
     struct load *loads;
     uint32_t load_count;
 };

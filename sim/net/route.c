@@ -1,7 +1,8 @@
 /* Nodes, and what a transfer plan costs between two of them.
  *
  * A write of b bytes takes nic_transmit_ps(b) of the sender's NIC and nic_stream_ps(b) of the receiver's; each takes
- * posting_ps of the sender's posting thread. Summed over a plan's pairs this gives, per unit and over all layers, the
+ * posting_ps of the thread that posts for the sending rank: engines have one a rank (or, says the hardware, one for all
+ * ranks of the instance). Summed over a plan's pairs this gives, per unit and over all layers, the
  * time that every rank's NIC is busy. A transfer is taken to load them in these proportions from beginning to end; with
  * pipeline stages, whose NICs really take turns, that spreads each stage's part over the whole transfer.
  *
@@ -9,7 +10,8 @@
  * memory system, and no thread posts them one by one.
  *
  * Most plans load all ranks of an instance, or of one attention group, alike. Ranks of a side that no plan so far tells
- * apart share one resource; a plan that does splits it. So the usual transfer has three loads, not two per rank.
+ * apart share one resource; a plan that does splits it. So the usual transfer has three loads, not three per rank. A
+ * NIC that GPUs share is one place for all ranks of an instance beside it, and one resource for all instances.
  */
 #include "sim/net/network_internal.h"
 
@@ -32,6 +34,100 @@ static uint32_t resource_add(struct network *network, uint32_t ranks)
     return network->resource_count++;
 }
 
+/* ---- NICs that GPUs share ---------------------------------------------------------------------------------------- */
+
+#define NIC_OWN UINT64_MAX
+
+/* A number of the NIC beside the rank among all that GPUs share; NIC_OWN: it shares none. */
+static uint64_t shared_nic(const struct network_node *node, uint32_t rank)
+{
+    uint32_t gpus = node->hardware.gpus_per_node;
+    uint32_t nics = node->hardware.nics_per_node;
+    if (nics == 0 || nics >= gpus)
+        return NIC_OWN;
+    uint32_t gpu = node->gpu + rank;
+    return (uint64_t)(node->machine + gpu / gpus) * nics + (uint64_t)(gpu % gpus) * nics / gpus;
+}
+
+/* The lowest rank of the node beside the NIC; NONE: no rank is. */
+static uint32_t rank_beside(const struct network_node *node, uint64_t nic)
+{
+    for (uint32_t rank = 0; rank < node->ranks; rank++)
+        if (shared_nic(node, rank) == nic)
+            return rank;
+    return NONE;
+}
+
+static bool share_a_nic(const struct network_node *a, const struct network_node *b)
+{
+    for (uint32_t rank = 0; rank < a->ranks; rank++) {
+        uint64_t nic = shared_nic(a, rank);
+        if (nic != NIC_OWN && rank_beside(b, nic) != NONE)
+            return true;
+    }
+    return false;
+}
+
+/* Which rank stands for the NIC of each, and whose port instances that share one use. */
+static void nics_make(struct network *network, const struct network_node *nodes)
+{
+    for (uint32_t i = 0; i < network->node_count; i++) {
+        struct fabric_node *node = &network->nodes[i];
+        node->nic_port = i;
+        node->nic_of = calloc((size_t)node->ranks + 1, sizeof *node->nic_of);
+        CHECK(node->nic_of != NULL);
+        for (uint32_t rank = 0; rank < node->ranks; rank++) {
+            uint64_t nic = shared_nic(&nodes[i], rank);
+            node->nic_of[rank] = nic == NIC_OWN ? rank : rank_beside(&nodes[i], nic);
+        }
+        for (uint32_t j = 0; j < i; j++) {
+            uint32_t port = network->nodes[j].nic_port;
+            if (port == node->nic_port || !share_a_nic(&nodes[j], &nodes[i]))
+                continue;
+            uint32_t old = max_u32(port, node->nic_port);
+            for (uint32_t k = 0; k <= i; k++)
+                if (network->nodes[k].nic_port == old)
+                    network->nodes[k].nic_port = min_u32(port, node->nic_port);
+        }
+    }
+}
+
+/* The resource of the NIC that stands for `rank`, if an earlier node has it; else NONE. */
+static uint32_t resource_known(const struct network *network, const struct network_node *nodes, uint32_t index,
+                               uint32_t rank, enum side side)
+{
+    uint64_t nic = shared_nic(&nodes[index], rank);
+    for (uint32_t i = 0; nic != NIC_OWN && i < index; i++) {
+        uint32_t beside =
+            network->nodes[i].nic_port == network->nodes[index].nic_port ? rank_beside(&nodes[i], nic) : NONE;
+        if (beside != NONE)
+            return network->nodes[i].resource_of[side][beside];
+    }
+    return NONE;
+}
+
+/* The resources of one side of a node: NICs that GPUs share one each, everything else one for all until a plan tells
+ * its ranks apart. */
+static void resources_make(struct network *network, const struct network_node *nodes, uint32_t index, enum side side)
+{
+    const struct fabric_node *node = &network->nodes[index];
+    bool nics = side == NIC_OUT || side == NIC_IN;
+    uint32_t alike = NONE;
+    for (uint32_t rank = 0; rank < node->ranks; rank++) {
+        uint32_t *resource = &node->resource_of[side][rank];
+        if (nics && shared_nic(&nodes[index], rank) != NIC_OWN) {
+            *resource = node->nic_of[rank] < rank ? node->resource_of[side][node->nic_of[rank]]
+                                                  : resource_known(network, nodes, index, rank, side);
+            if (*resource == NONE)
+                *resource = resource_add(network, 1);
+            continue;
+        }
+        if (alike == NONE)
+            alike = resource_add(network, side == POSTING && node->nic.posts_together ? 1 : node->ranks);
+        *resource = alike;
+    }
+}
+
 void fabric_nodes_make(struct network *network, const struct network_node *nodes, uint32_t node_count)
 {
     network->node_count = node_count;
@@ -44,21 +140,20 @@ void fabric_nodes_make(struct network *network, const struct network_node *nodes
     for (uint32_t i = 0; i < node_count; i++) {
         struct fabric_node *node = &network->nodes[i];
         node->ranks = nodes[i].ranks;
-        node->host = nodes[i].host;
+        node->nvlink_domain = nodes[i].nvlink_domain;
         node->nic = nodes[i].hardware.nic;
         node->nvlink_bytes_per_s = nodes[i].hardware.nvlink_bytes_per_s;
         node->poll_ns = nodes[i].hardware.poll_ns;
-        node->posting = resource_add(network, 1);
         node->down = calloc((size_t)node->ranks + 1, sizeof *node->down);
         uint32_t *table = calloc((size_t)node->ranks * SIDES + 1, sizeof *table);
         CHECK(node->down != NULL && table != NULL);
-        for (uint32_t side = 0; side < SIDES; side++) {
+        for (uint32_t side = 0; side < SIDES; side++)
             node->resource_of[side] = table + (size_t)side * node->ranks;
-            uint32_t resource = node->ranks == 0 ? NONE : resource_add(network, node->ranks);
-            for (uint32_t rank = 0; rank < node->ranks; rank++)
-                node->resource_of[side][rank] = resource;
-        }
     }
+    nics_make(network, nodes);
+    for (uint32_t i = 0; i < node_count; i++)
+        for (uint32_t side = 0; side < SIDES; side++)
+            resources_make(network, nodes, i, (enum side)side);
 }
 
 void fabric_nodes_free(struct network *network)
@@ -66,10 +161,11 @@ void fabric_nodes_free(struct network *network)
     for (uint32_t i = 0; i < network->node_count; i++) {
         free(network->nodes[i].resource_of[0]);
         free(network->nodes[i].down);
+        free(network->nodes[i].nic_of);
     }
     for (uint32_t i = 0; i < network->route_count; i++) {
-        free(network->routes[i].costs[0]);
-        free(network->routes[i].costs[1]);
+        for (uint32_t c = 0; c < ROUTE_COSTS; c++)
+            free(network->routes[i].costs[c]);
         free(network->routes[i].loads);
     }
     free(network->nodes);
@@ -89,6 +185,8 @@ static struct cost write_cost(const struct fabric_node *node, enum side side, ui
     if (side == NVLINK_OUT || side == NVLINK_IN) {
         cost.wire_ps = nic_wire_ps(node->nvlink_bytes_per_s, bytes);
         cost.ps = cost.wire_ps;
+    } else if (side == POSTING) {
+        cost.ps = cost.wire_ps = (uint64_t)node->nic.posting_ps;
     } else {
         cost.wire_ps = nic_wire_ps(node->nic.bytes_per_s, bytes);
         cost.ps = side == NIC_OUT ? nic_transmit_ps(&node->nic, bytes) : nic_stream_ps(&node->nic, bytes);
@@ -97,7 +195,15 @@ static struct cost write_cost(const struct fabric_node *node, enum side side, ui
     return cost;
 }
 
-/* Adds up what a plan's pairs cost the ranks of one end; `end` is 0 at the source and 1 at the destination. Returns the
+/* The rank that stands for what `rank` uses of a side. */
+static uint32_t place_of(const struct fabric_node *node, enum side side, uint32_t rank)
+{
+    if (side == NIC_OUT || side == NIC_IN)
+        return node->nic_of[rank];
+    return side == POSTING && node->nic.posts_together ? 0 : rank;
+}
+
+/* Adds up what a plan's pairs cost the ranks of one end; `end` is 1 at the destination, else at the source. Returns the
  * number of ranks touched, in order of first appearance. */
 static uint32_t sum_costs(const struct fabric_node *node, const struct transfer_plan *plan, int end, enum side side,
                           struct cost *costs)
@@ -107,8 +213,9 @@ static uint32_t sum_costs(const struct fabric_node *node, const struct transfer_
     struct cost one = {0};
     for (uint32_t i = 0; i < plan->pair_count; i++) {
         const struct transfer_pair *pair = &plan->pairs[i];
-        uint32_t rank = end == 0 ? pair->source_rank : pair->destination_rank;
+        uint32_t rank = end == 1 ? pair->destination_rank : pair->source_rank;
         CHECK(rank < node->ranks && pair->run_bytes > 0);
+        rank = place_of(node, side, rank);
         if (pair->run_bytes != bytes) {
             bytes = pair->run_bytes;
             one = write_cost(node, side, bytes);
@@ -140,11 +247,11 @@ static void add_load(struct route *route, uint32_t resource, uint64_t ps, uint64
 
 static void set_loads(struct network *network, struct route *route)
 {
+    static const int order[ROUTE_COSTS] = {COSTS_POSTING, 0, 1};
     route->load_count = 0;
-    if (route->posting_ps > 0)
-        add_load(route, network->nodes[route->source].posting, route->posting_ps, route->posting_ps);
-    for (int end = 0; end < 2; end++) {
-        const struct fabric_node *node = &network->nodes[end == 0 ? route->source : route->destination];
+    for (uint32_t o = 0; o < ROUTE_COSTS; o++) {
+        int end = order[o];
+        const struct fabric_node *node = &network->nodes[end == 1 ? route->destination : route->source];
         for (uint32_t i = 0; i < route->cost_count[end]; i++) {
             const struct cost *cost = &route->costs[end][i];
             add_load(route, node->resource_of[route->side[end]][cost->rank], cost->ps, cost->wire_ps);
@@ -201,9 +308,10 @@ static bool split(struct network *network, uint32_t *resource_of, const struct c
 static void cost_ends(struct network *network, struct route *route)
 {
     const struct transfer_plan *plan = route->plan;
-    const struct fabric_node *source = &network->nodes[route->source];
-    for (int end = 0; end < 2; end++) {
-        const struct fabric_node *node = &network->nodes[end == 0 ? route->source : route->destination];
+    for (int end = 0; end < ROUTE_COSTS; end++) {
+        const struct fabric_node *node = &network->nodes[end == 1 ? route->destination : route->source];
+        if (end == COSTS_POSTING && (route->side[0] != NIC_OUT || node->nic.posting_ps == 0))
+            continue;
         uint32_t most = min_u32(plan->pair_count, node->ranks);
         struct cost *costs = calloc((size_t)most + 1, sizeof *costs);
         CHECK(costs != NULL);
@@ -212,9 +320,7 @@ static void cost_ends(struct network *network, struct route *route)
         for (uint32_t i = 0; i < route->cost_count[end]; i++)
             route->busiest_ps = max_u64(route->busiest_ps, costs[i].ps);
     }
-    if (route->side[0] == NIC_OUT)
-        route->posting_ps = mul_u64(plan->writes_per_unit, (uint64_t)source->nic.posting_ps);
-    route->busiest_ps = max_u64(route->busiest_ps, max_u64(route->posting_ps, 1));
+    route->busiest_ps = max_u64(route->busiest_ps, 1);
     /* bytes per picosecond * 1e9 = kB/s */
     uint128 rate = (uint128)plan->bytes_per_unit * 1000000000u / route->busiest_ps;
     route->full_rate = rate < 1 ? 1 : rate > RATE_MAX ? RATE_MAX : (uint64_t)rate;
@@ -225,7 +331,8 @@ static uint32_t route_add(struct network *network, const struct transfer_plan *p
 {
     const struct fabric_node *from = &network->nodes[source];
     const struct fabric_node *to = &network->nodes[destination];
-    bool nvlink = from->host == to->host && from->nvlink_bytes_per_s > 0 && to->nvlink_bytes_per_s > 0;
+    bool nvlink =
+        from->nvlink_domain == to->nvlink_domain && from->nvlink_bytes_per_s > 0 && to->nvlink_bytes_per_s > 0;
     network->routes =
         fabric_grow(network->routes, &network->route_capacity, network->route_count + 1, sizeof *network->routes);
     struct route *route = &network->routes[network->route_count];
@@ -233,22 +340,24 @@ static uint32_t route_add(struct network *network, const struct transfer_plan *p
         .plan = plan,
         .source = source,
         .destination = destination,
-        .side = {nvlink ? NVLINK_OUT : NIC_OUT, nvlink ? NVLINK_IN : NIC_IN},
+        .side = {nvlink ? NVLINK_OUT : NIC_OUT, nvlink ? NVLINK_IN : NIC_IN, POSTING},
         .base_ns = nvlink ? NVLINK_BASE_NS : max_i64(from->nic.base_ns, to->nic.base_ns),
         .poll_ns = to->poll_ns,
         .tail_gap_ps = nvlink ? 0 : (uint64_t)max_i64(from->nic.gap_ps, from->nic.posting_ps),
         .tail_bytes_per_s = nvlink ? from->nvlink_bytes_per_s : from->nic.bytes_per_s,
     };
-    route->port[0] = source * SIDES + (uint32_t)route->side[0];
-    route->port[1] = destination * SIDES + (uint32_t)route->side[1];
+    route->port[0] = (nvlink ? source : from->nic_port) * SIDES + (uint32_t)route->side[0];
+    route->port[1] = (nvlink ? destination : to->nic_port) * SIDES + (uint32_t)route->side[1];
     cost_ends(network, route);
-    route->loads = calloc((size_t)route->cost_count[0] + route->cost_count[1] + 1, sizeof *route->loads);
-    CHECK(route->loads != NULL);
+    size_t loads = 1;
     bool changed = false;
-    for (int end = 0; end < 2; end++) {
-        uint32_t *resource_of = network->nodes[end == 0 ? source : destination].resource_of[route->side[end]];
+    for (int end = 0; end < ROUTE_COSTS; end++) {
+        uint32_t *resource_of = network->nodes[end == 1 ? destination : source].resource_of[route->side[end]];
         changed |= split(network, resource_of, route->costs[end], route->cost_count[end]);
+        loads += route->cost_count[end];
     }
+    route->loads = calloc(loads, sizeof *route->loads);
+    CHECK(route->loads != NULL);
     network->route_count++;
     for (uint32_t i = changed ? 0 : network->route_count - 1; i < network->route_count; i++)
         set_loads(network, &network->routes[i]);

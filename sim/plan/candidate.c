@@ -290,18 +290,7 @@ static void lower(struct candidate *candidate, uint64_t rate, enum bound by)
     }
 }
 
-/* Whether a prefiller and a decoder stand on one machine: what moves between them moves over NVLink. */
-static bool share_a_machine(const struct deployment *deployment)
-{
-    for (uint32_t p = 1; p < deployment->node_count; p++)
-        for (uint32_t d = 1; d < deployment->node_count; d++)
-            if (deployment->configs[p].role == ROLE_PREFILL && deployment->configs[d].role == ROLE_DECODE &&
-                deployment->instances[p].host == deployment->instances[d].host)
-                return true;
-    return false;
-}
-
-/* What all NICs of a side carry together, were all of them always busy. */
+/* What all NICs of a side carry together, were all of them always busy and no rank beside that of another instance. */
 static void bound_by_nics(struct candidate *candidate, const struct deployment *deployment, const struct demand *demand)
 {
     const struct scenario *scenario = candidate->scenario;
@@ -320,7 +309,7 @@ static void bound_by_nics(struct candidate *candidate, const struct deployment *
         cached_sum += demand->cached_tokens[i];
     uint64_t carried = mul_u64(token_bytes, (demand->prompt_sum - cached_sum) / demand->count);
     uint64_t slower = min_u64(side_bytes_per_s[0], side_bytes_per_s[1]);
-    if (share_a_machine(deployment))
+    if (candidate->paths.by_nvlink > 0)
         return;
     lower(candidate, mul_div_floor_u64(slower, 1000000, max_u64(1, carried)), BOUND_NIC_BANDWIDTH);
 }
@@ -382,6 +371,7 @@ void candidate_assess(struct candidate *candidate, const struct demand *demand, 
     }
     candidate->machines = deployment->machines;
     candidate->gpus = deployment->gpus;
+    candidate->paths = deployment_paths(deployment, DEPLOYMENT_ANY_POOL, DEPLOYMENT_ANY_POOL);
     candidate->usd_micros_per_hour = priced(candidate) ? deployment->usd_micros_per_hour : 0;
     for (uint32_t n = 1; n < deployment->node_count; n++) {
         uint32_t pool = deployment->instances[n].pool;

@@ -12,7 +12,7 @@
 #include "world/scenario/scenario.h"
 #include "world/load/trace_reader.h"
 #include "sim/plan/scaled_device.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,7 +46,8 @@ struct candidate {
     uint32_t decode;
     uint32_t machines;
     uint32_t gpus;
-    uint64_t usd_micros_per_hour; /* 0: the price of one of its machines is not known */
+    struct deployment_paths paths; /* of its hand-overs */
+    uint64_t usd_micros_per_hour;  /* 0: the price of one of its machines is not known */
     uint64_t cost;      /* what candidates are compared by: dollars where all of a plan have prices, else GPUs */
     char label[256];    /* "2P3D TP8 / DP8 EP8": unique in a plan, it names the candidate's probes in the store */
     char sharding[224]; /* "TP8 / DP8 EP8": with the hardware, or the pool, where that tells candidates apart */

@@ -291,7 +291,7 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
         } else {
             snprintf(error, error_size,
                      "plan needs a pool with role \"prefill\" and one with role \"decode\" whose "
-                     "counts fit plan.nodes");
+                     "counts fit plan.nodes; pools share machines only where placement = \"packed\" lets them");
         }
         CHECK(pthread_mutex_destroy(&plan->lock) == 0);
     }

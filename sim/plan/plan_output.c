@@ -31,6 +31,8 @@ static void candidate_columns(struct table *table, bool mixed)
     table_column(table, "candidate", mixed ? "colocated" : "candidate");
     table_column(table, "nodes", "nodes");
     table_column(table, "gpus", "GPUs");
+    if (!mixed)
+        table_column(table, "kv_over", "KV over");
     table_column(table, "max_rate_per_s", "req/s");
     table_column(table, "rate_low_per_s", "low");
     table_column(table, "rate_high_per_s", "high");
@@ -55,6 +57,8 @@ static void add_candidate(struct table *table, const struct scenario *scenario, 
     table_text(table, candidate->label);
     table_integer(table, candidate->machines);
     table_integer(table, candidate->gpus);
+    if (!candidate->mixed)
+        table_text(table, deployment_paths_name(&candidate->paths));
     table_fixed(table, fixed_round((int64_t)item->rate_micro_per_s, 6, 2), 2);
     if (item->seeds > 1) {
         table_fixed(table, fixed_round((int64_t)item->rate_low_micro_per_s, 6, 2), 2);
@@ -232,6 +236,7 @@ static json_t *candidate_json(const struct scenario *scenario, const struct plan
     json_object_set_new(json, "sharding", json_string(candidate->sharding));
     json_object_set_new(json, "nodes", json_integer(candidate->machines));
     json_object_set_new(json, "gpus", json_integer(candidate->gpus));
+    json_object_set_new(json, "kv_over", json_string(deployment_paths_name(&candidate->paths)));
     json_object_set_new(json, "max_rate_per_s", micro(item->rate_micro_per_s));
     json_object_set_new(json, "seeds", json_integer(item->seeds));
     json_object_set_new(json, "rate_low_per_s", micro(item->rate_low_micro_per_s));

@@ -174,6 +174,7 @@ static struct scenario *mixed_variant(struct plan *plan, uint32_t pool, uint32_t
     variant->pools[0] = plan->scenario->pools[pool];
     snprintf(variant->pools[0].name, sizeof variant->pools[0].name, "mixed");
     variant->pools[0].role = ROLE_MIXED;
+    variant->pools[0].placement = (struct placement){.kind = PLACEMENT_PACKED}; /* by other pools there are none */
     variant->pools[0].scheduler.token_budget = budget;
     /* A prefill pool's limits were not set with decoding in mind. */
     for (uint32_t p = 0; p < plan->scenario->pool_count; p++)

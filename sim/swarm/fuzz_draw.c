@@ -102,6 +102,8 @@ static void draw_machine(struct rng *rng, struct hardware *machine)
                 .posting_ps = between(rng, 1, 200000),
                 .queue_depth = 1u << between(rng, 0, 8)},
     };
+    machine->nic.posts_together = one_in(rng, 2);
+    machine->nics_per_node = one_in(rng, 2) ? (uint32_t)between(rng, 1, machine->gpus_per_node) : 0;
     name(machine->name, sizeof machine->name, "drawn");
     name(machine->price_basis, sizeof machine->price_basis, "none");
     name(machine->nic.name, sizeof machine->nic.name, "drawn");
@@ -145,6 +147,39 @@ static void draw_draft(struct rng *rng, const struct architecture *model, struct
     pool->shardings[0].pipeline = 1;
 }
 
+#define LISTED_MACHINES 160u /* of a pool */
+
+/* Machines far enough apart for instances of several, or one for all instances where they fit. */
+static void draw_list(struct rng *rng, const struct scenario *scenario, const struct pool *pool,
+                      struct placement *placement)
+{
+    bool together = pool->count * kv_ranks(&pool->shardings[0]) <= pool->hardware.gpus_per_node && one_in(rng, 2);
+    uint32_t row = 4 + ceil_div_u32(kv_ranks(&pool->shardings[0]), pool->hardware.gpus_per_node);
+    if (row * pool->count > LISTED_MACHINES) {
+        placement->kind = PLACEMENT_PACKED;
+        return;
+    }
+    placement->machine_count = pool->count;
+    for (uint32_t i = 0; i < pool->count; i++)
+        placement->machines[i] =
+            (uint16_t)(1 + LISTED_MACHINES * scenario->pool_count + (together ? 0 : row * i + between(rng, 0, 3)));
+}
+
+static void draw_placement(struct rng *rng, const struct scenario *scenario, struct pool *pool)
+{
+    struct placement *placement = &pool->placement;
+    placement->kind = (enum placement_kind)between(rng, PLACEMENT_APART, PLACEMENT_LISTED);
+    const struct pool *other =
+        scenario->pool_count == 0 ? NULL : &scenario->pools[rng_below(rng, scenario->pool_count)];
+    bool named = placement->kind == PLACEMENT_APART_FROM || placement->kind == PLACEMENT_BESIDE;
+    if (named && (other == NULL || other->placement.kind == PLACEMENT_BESIDE))
+        placement->kind = PLACEMENT_PACKED;
+    else if (named)
+        name(placement->pool, sizeof placement->pool, other->name);
+    else if (placement->kind == PLACEMENT_LISTED)
+        draw_list(rng, scenario, pool, placement);
+}
+
 static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn *drawn, const char *pool_name,
                       enum node_role role, uint32_t count, uint32_t page_tokens)
 {
@@ -184,6 +219,9 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
         pool->engine.gather_steps = one_in(rng, 3) ? between(rng, 1, 8) : 0;
     }
     draw_machine(rng, &pool->hardware);
+    if (scenario->pool_count > 0 && one_in(rng, 2))
+        pool->hardware = scenario->pools[0].hardware; /* so that instances of the two may share machines */
+    draw_placement(rng, scenario, pool);
     draw_steps(rng, scenario, &drawn->steps[scenario->pool_count]);
     pool->hardware.steps = &drawn->steps[scenario->pool_count];
     uint32_t tokens = tastes->tight ? between(rng, 100, 260) : between(rng, 600, 1600);

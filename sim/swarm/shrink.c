@@ -217,6 +217,12 @@ static void simpler_pool(struct shrinking *s, uint32_t pool)
     if (p->shardings[0].tensor != 1)
         try_sharding(s, pool, simple);
     no_draft(s, pool);
+    if (p->placement.kind != PLACEMENT_APART) {
+        trial(s)->scenario.pools[pool].placement = (struct placement){.kind = PLACEMENT_APART};
+        keep(s);
+    }
+    SMALLER(s, scenario.pools[pool].hardware.nics_per_node, 0);
+    SMALLER(s, scenario.pools[pool].hardware.nic.posts_together, 0);
     SMALLER(s, scenario.pools[pool].scheduler.chunk_tokens, 0);
     SMALLER(s, scenario.pools[pool].scheduler.reserve_output, 0);
     SMALLER(s, scenario.pools[pool].scheduler.prefix_cache, 0);
@@ -252,6 +258,9 @@ static void remove_pool(struct drawn *drawn, uint32_t pool)
         else
             i++;
     }
+    for (uint32_t p = 0; p < scenario->pool_count; p++)
+        if (strcmp(scenario->pools[p].placement.pool, scenario->pools[pool].name) == 0)
+            scenario->pools[p].placement = (struct placement){.kind = PLACEMENT_APART};
     scenario->pool_count--;
     for (uint32_t p = pool; p < scenario->pool_count; p++) {
         scenario->pools[p] = scenario->pools[p + 1];

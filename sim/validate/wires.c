@@ -6,7 +6,7 @@
 #include "world/kernels/csv_table.h"
 #include "world/scenario/scenario_lua.h"
 #include "sim/net/network.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static struct flow_time flow_time(const struct nic *nic, uint16_t ranks, uint16_
     plan->writes_per_unit = (uint64_t)ranks * layers * planes;
     plan->bytes_per_unit = plan->writes_per_unit * run_bytes;
     for (uint32_t i = 0; i < 2; i++)
-        nodes[i] = (struct network_node){.ranks = ranks, .host = i, .hardware = {.nic = *nic}};
+        nodes[i] = (struct network_node){.ranks = ranks, .nvlink_domain = i, .hardware = {.nic = *nic}};
     struct network *network = network_make(nodes, 2, false);
     network_start(network, 0, &(struct flow_spec){.destination = 1, .plan = plan, .units = units});
     struct flow_done done;
@@ -185,7 +185,7 @@ static int64_t ttft_ns(const char *name, uint32_t prompt, uint32_t prefill_permi
         scenario->pools[p].engine.prefill_permille = prefill_permille;
     struct deployment_choice choice = deployment_default(scenario);
     struct ttft ttft = {0};
-    struct run_options options = {.self = &ttft, .row = on_row};
+    struct sim_options options = {.self = &ttft, .row = on_row};
     struct run_result result;
     sim_run(scenario, &choice, SEED, &options, &result);
     if (result.status != RUN_COMPLETE || ttft.count == 0)
@@ -202,8 +202,8 @@ static int64_t layer_ns(const struct nic *nic, uint32_t prompt)
     return flow_time(nic, 4, 1, 2, chunk / 128, 32768).landed_ns;
 }
 
-/* Two constants from the rows of 4096 and 16384 tokens: a time before the first byte, and what the posting thread takes
- * for a write. With them the NIC is asked about the others. */
+/* Two constants from the rows of 4096 and 16384 tokens: a time before the first byte, and what the thread that posts
+ * for a rank takes for a write. With them the NIC is asked about the others. */
 static struct nic fitted_nic(const struct nic *nic, const struct csv_table *table)
 {
     uint32_t transfer = csv_column(table, "transfer_us");
@@ -211,7 +211,7 @@ static struct nic fitted_nic(const struct nic *nic, const struct csv_table *tabl
     double ns[2];
     for (uint32_t k = 0; k < 2; k++) {
         uint32_t row = 2 * k;
-        writes[k] = 4.0 * 2.0 * (double)(csv_integer(table, row, 0, 0) / 128);
+        writes[k] = 2.0 * (double)(csv_integer(table, row, 0, 0) / 128);
         ns[k] = (double)csv_integer(table, row, transfer, 0) * 1e3;
     }
     double posting = (ns[1] - ns[0]) / (writes[1] - writes[0]);

@@ -28,8 +28,10 @@ for scenario in scenarios/*.lua; do
     "$TANDEM" explain "$scenario" > "$here/out" || fail "$scenario cannot be explained"
     identity="$(sed -n 's/^identity \([0-9a-f]\{64\}\)$/\1/p' "$here/out")"
     [ -n "$identity" ] || fail "$scenario has no identity"
-    # Every value says where it comes from.
-    [ "$(awk 'NR > 3 && NF < 3' "$here/out" | grep -c -v '^$')" = 0 ] || fail "$scenario: a value without origin"
+    # Every value says where it comes from; where instances stand, and over what they reach each other, follows.
+    [ "$(awk 'NR > 3 && /^[0-9]+ machine/ { exit } NR > 3 && NF < 3' "$here/out" | grep -c -v '^$')" = 0 ] ||
+        fail "$scenario: a value without origin"
+    grep -q '^[0-9]* machine' "$here/out" || fail "$scenario: nothing of where its instances stand"
     "$TANDEM" explain "$scenario" --format json > "$here/out"
     grep -q "\"identity\": \"$identity\"" "$here/out" || fail "$scenario: JSON has another identity"
     grep -q '"role"\|"path": "pools' "$here/out" || fail "$scenario: JSON has no values"

@@ -149,6 +149,8 @@ static struct paged_write write_of(uint32_t ticket, uint32_t immediate, uint32_t
         .destination = 2,
         .immediate = immediate,
         .unit_count = units,
+        .source_page_count = transfer_pages(0, units, plan.source_units_per_page),
+        .destination_page_count = transfer_pages(0, units, plan.destination_units_per_page),
         .source_pages = source_pages,
         .destination_pages = destination_pages,
         .plan = &plan,

@@ -56,6 +56,8 @@ static struct paged_write write_of(uint32_t ticket, uint32_t units)
         .destination = 2,
         .immediate = ticket,
         .unit_count = units,
+        .source_page_count = units,
+        .destination_page_count = units,
         .source_pages = all_pages,
         .destination_pages = all_pages,
         .plan = &plan,

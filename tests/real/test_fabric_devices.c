@@ -141,6 +141,8 @@ static struct paged_write write_of(uint32_t units, uint32_t from, uint32_t to)
                                 .destination = 2,
                                 .immediate = IMMEDIATE,
                                 .unit_count = units,
+                                .source_page_count = transfer_pages(0, units, plan.source_units_per_page),
+                                .destination_page_count = transfer_pages(0, units, plan.destination_units_per_page),
                                 .source_group = (uint16_t)from,
                                 .destination_group = (uint16_t)to,
                                 .tail_writes = 3,
@@ -183,9 +185,9 @@ static void transfer(const char *provider, struct parallelism from, struct paral
     for (uint32_t i = 0; i < 1000; i++)
         tail_of(&source, 0, 1)[i] = (unsigned char)(i * 7 + 3);
 
-    struct paged_write write = write_of(0, 0, to_group);
+    struct paged_write write = write_of(0, 0, to_group); /* makes the plan that says the units */
     uint32_t units = transfer_units(&plan, tokens);
-    write.unit_count = units;
+    write = write_of(units, 0, to_group);
     fabric_expect(destination.fabric, IMMEDIATE, transfer_expected(&plan, units, 3));
     fabric_write(source.fabric, &write, UINT64_MAX);
     assert_false(fabric_quiet(source.fabric));

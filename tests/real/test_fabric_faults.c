@@ -108,6 +108,8 @@ static struct paged_write write_to(uint32_t node, uint32_t ticket, uint32_t imme
         .destination = node,
         .immediate = immediate,
         .unit_count = units,
+        .source_page_count = units,
+        .destination_page_count = units,
         .source_pages = all_pages,
         .destination_pages = all_pages,
         .plan = &plan,

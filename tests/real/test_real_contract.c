@@ -380,6 +380,8 @@ static void write_and_tell(struct probe *probe, const struct event *event)
                                                        .destination = 1,
                                                        .immediate = 9,
                                                        .unit_count = CONTRACT_PAGES,
+                                                       .source_page_count = CONTRACT_PAGES,
+                                                       .destination_page_count = CONTRACT_PAGES,
                                                        .source_pages = pages,
                                                        .destination_pages = pages,
                                                        .plan = probe_plan(CONTRACT_LAYERS, CONTRACT_PAGE_BYTES)});

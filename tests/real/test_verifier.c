@@ -98,12 +98,14 @@ static void transfer(void)
     struct paged_write write = {.destination = 1,
                                 .immediate = IMMEDIATE,
                                 .unit_count = 2,
+                                .source_page_count = 2,
+                                .destination_page_count = 2,
                                 .source_pages = pages,
                                 .destination_pages = pages,
                                 .plan = &plan};
     verifier_written(sender, &write);
     assert_false(verifier_landed(receiver, IMMEDIATE, 10)); /* the tail's digest is still to come */
-    write.unit_count = 0;
+    write.unit_count = write.source_page_count = write.destination_page_count = 0;
     write.tail_writes = 2;
     write.tail_bytes = TAIL_BYTES;
     write.tail_source_slot = write.tail_destination_slot = 1;

@@ -48,7 +48,7 @@ plan --format md
 expect '^| candidate ' "$here/out"
 expect '^\*\*Recommendation:\*\*' "$here/out"
 plan --format csv
-expect '^candidate,nodes,gpus,max_rate_per_s' "$here/out"
+expect '^candidate,nodes,gpus,kv_over,max_rate_per_s' "$here/out"
 [ "$(sed 's/"[^"]*"//g' "$here/out" | awk -F, '{print NF}' | sort -u | wc -l)" = 1 ] || fail "rows of unequal length"
 
 # The run behind the verdict is what `last` is, and not a probe.

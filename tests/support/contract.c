@@ -52,6 +52,8 @@ static struct paged_write make_write(uint32_t ticket, uint32_t immediate, uint32
         .destination = 1,
         .immediate = immediate,
         .unit_count = units,
+        .source_page_count = units,
+        .destination_page_count = units,
         .source_pages = pages,
         .destination_pages = pages,
         .plan = probe_plan(CONTRACT_LAYERS, CONTRACT_PAGE_BYTES),

@@ -137,12 +137,10 @@ static void op_write_post(struct runtime *rt, const struct paged_write *write)
     else
         say(lone, " gate %" PRIu32, write->gate);
     if (write->unit_count > 0) {
-        uint32_t end = write->unit_first + write->unit_count;
-        uint32_t source = write->plan->source_units_per_page, destination = write->plan->destination_units_per_page;
         say(lone, " ");
-        say_pages(lone, write->source_pages, (end - 1) / source - write->unit_first / source + 1);
+        say_pages(lone, write->source_pages, write->source_page_count);
         say(lone, ">");
-        say_pages(lone, write->destination_pages, (end - 1) / destination - write->unit_first / destination + 1);
+        say_pages(lone, write->destination_pages, write->destination_page_count);
     }
     if (write->tail_writes > 0)
         say(lone, " tail %" PRIu32 "@%" PRIu32, write->tail_writes, write->tail_destination_slot);

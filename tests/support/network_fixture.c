@@ -1,5 +1,5 @@
 /* See network_fixture.h. */
-#include "tests/support/network_fixture.h"
+#include "support/network_fixture.h"
 
 #include "base/check.h"
 
@@ -18,7 +18,7 @@ struct network *network_of(const struct hardware *hardware, uint32_t nodes, uint
     struct network_node list[16];
     CHECK(nodes <= 16);
     for (uint32_t i = 0; i < nodes; i++)
-        list[i] = (struct network_node){.ranks = ranks, .host = i, .hardware = *hardware};
+        list[i] = (struct network_node){.ranks = ranks, .nvlink_domain = i, .hardware = *hardware};
     return network_make(list, nodes, per_layer);
 }
 

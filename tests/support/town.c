@@ -205,7 +205,7 @@ static void settle_in(struct town *town, uint32_t node)
 static struct sim_node_config host_of(const struct town *town, uint32_t node)
 {
     struct sim_node_config host = {
-        .network = {.ranks = kv_ranks(&town->config.nodes[node].geometry.parallelism), .host = node},
+        .network = {.ranks = kv_ranks(&town->config.nodes[node].geometry.parallelism), .nvlink_domain = node},
         .device = probe_device(&town->config.cost),
         .group_count = town->config.nodes[node].group_count,
     };

@@ -38,11 +38,12 @@ static void nodes_follow_the_pools(void **state)
         assert_int_equal(d->configs[i].seed, 3);
         assert_int_equal(d->configs[i].request_tokens_max, 2048 + 256);
     }
-    /* Two TP4 instances fill a machine of eight. */
-    assert_int_equal(d->instances[1].host, 0);
-    assert_int_equal(d->instances[2].host, 0);
-    assert_int_equal(d->instances[3].host, 1);
-    assert_int_equal(d->instances[0].host, DEPLOYMENT_NO_HOST);
+    /* Two TP4 decoders fill a machine of eight; the prefiller keeps off it. */
+    assert_int_equal(d->instances[1].place.machine, 0);
+    assert_int_equal(d->instances[2].place.machine, 1);
+    assert_int_equal(d->instances[3].place.machine, 1);
+    assert_int_equal(d->instances[3].place.gpu, 4);
+    assert_int_equal(d->instances[0].place.machine, DEPLOYMENT_NO_MACHINE);
     assert_int_equal(d->machines, 2);
     assert_int_equal(d->gpus, 12);
     assert_int_equal(d->usd_micros_per_hour, 16 * UINT64_C(2500000));
@@ -50,6 +51,110 @@ static void nodes_follow_the_pools(void **state)
     assert_in_range(d->configs[1].pages_per_group, 10000, 11500);
     assert_int_equal(d->configs[1].pages_per_group, d->instances[1].footprint.pages);
     deployment_free(d);
+}
+
+/* Machines and paths of 2 prefillers and 3 decoders of two GPUs on machines of eight, as each placement has them. */
+static void placements_decide_the_path(void **state)
+{
+    (void)state;
+    static const struct {
+        struct placement prefill, decode;
+        uint32_t machine[5];
+        uint32_t gpu[5];
+        uint32_t machines;
+        uint64_t by_nvlink;
+    } cases[] = {
+        {{PLACEMENT_APART, 0, "", {0}}, {PLACEMENT_APART, 0, "", {0}}, {0, 0, 1, 1, 1}, {0, 2, 0, 2, 4}, 2, 0},
+        {{PLACEMENT_PACKED, 0, "", {0}}, {PLACEMENT_PACKED, 0, "", {0}}, {0, 0, 0, 0, 1}, {0, 2, 4, 6, 0}, 2, 4},
+        /* One pool that keeps off is enough. */
+        {{PLACEMENT_PACKED, 0, "", {0}}, {PLACEMENT_APART, 0, "", {0}}, {0, 0, 1, 1, 1}, {0, 2, 0, 2, 4}, 2, 0},
+        {{PLACEMENT_APART_FROM, 0, "decode", {0}},
+         {PLACEMENT_PACKED, 0, "", {0}},
+         {0, 0, 1, 1, 1},
+         {0, 2, 0, 2, 4},
+         2,
+         0},
+        {{PLACEMENT_SPREAD, 0, "", {0}}, {PLACEMENT_PACKED, 0, "", {0}}, {0, 1, 0, 0, 0}, {0, 0, 2, 4, 6}, 2, 3},
+        {{PLACEMENT_SPREAD, 0, "", {0}}, {PLACEMENT_BESIDE, 0, "prefill", {0}}, {0, 1, 0, 1, 0}, {0, 0, 2, 2, 4}, 2, 3},
+        {{PLACEMENT_SPREAD, 0, "", {0}}, {PLACEMENT_SPREAD, 0, "", {0}}, {0, 1, 0, 1, 2}, {0, 0, 2, 2, 0}, 3, 2},
+        {{PLACEMENT_LISTED, 2, "", {2, 4}},
+         {PLACEMENT_LISTED, 3, "", {2, 4, 4}},
+         {1, 3, 1, 3, 3},
+         {0, 0, 2, 2, 4},
+         2,
+         3},
+        {{PLACEMENT_PACKED, 0, "", {0}}, {PLACEMENT_LISTED, 3, "", {1, 1, 2}}, {0, 0, 0, 0, 1}, {4, 6, 0, 2, 0}, 2, 4},
+    };
+    char error[1000];
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        scenario_llama_70b(&scenario, 2, 3, 4, 10);
+        for (uint32_t p = 0; p < 2; p++)
+            scenario.pools[p].shardings[0].tensor = 2;
+        scenario.pools[0].placement = cases[c].prefill;
+        scenario.pools[1].placement = cases[c].decode;
+        struct deployment_choice choice = deployment_default(&scenario);
+        struct deployment *d = make(&choice, error, sizeof error);
+        if (d == NULL)
+            fail_msg("case %zu: %s", c, error);
+        for (uint32_t i = 0; i < 5; i++)
+            if (d->instances[i + 1].place.machine != cases[c].machine[i] ||
+                d->instances[i + 1].place.gpu != cases[c].gpu[i])
+                fail_msg("case %zu: %s on machine %u, GPU %u, expected %u, %u", c, d->instances[i + 1].name,
+                         d->instances[i + 1].place.machine, d->instances[i + 1].place.gpu, cases[c].machine[i],
+                         cases[c].gpu[i]);
+        struct deployment_paths paths = deployment_paths(d, 0, 1);
+        assert_int_equal(d->machines, cases[c].machines);
+        assert_int_equal(paths.by_nvlink, cases[c].by_nvlink);
+        assert_int_equal(paths.by_nic, 6 - cases[c].by_nvlink);
+        deployment_free(d);
+    }
+}
+
+/* Two machines in one NVLink domain, the third in the next; and machines whose instances do not use it. */
+static void nvlink_may_join_machines(void **state)
+{
+    (void)state;
+    char error[1000];
+    for (int by_nic = 0; by_nic < 2; by_nic++) {
+        scenario_llama_70b(&scenario, 1, 2, 4, 10);
+        for (uint32_t p = 0; p < 2; p++) {
+            scenario.pools[p].hardware.gpus_per_node = 4;
+            scenario.pools[p].hardware.nvlink_gpus = 8;
+            scenario.pools[p].hardware.instances_by_nic = (uint32_t)by_nic;
+        }
+        struct deployment_choice choice = deployment_default(&scenario);
+        struct deployment *d = make(&choice, error, sizeof error);
+        assert_non_null(d);
+        assert_int_equal(d->machines, 3);
+        struct deployment_paths paths = deployment_paths(d, DEPLOYMENT_ANY_POOL, DEPLOYMENT_ANY_POOL);
+        assert_int_equal(paths.by_nvlink, by_nic ? 0 : 1);
+        assert_int_equal(paths.by_nic, by_nic ? 2 : 1);
+        deployment_free(d);
+    }
+}
+
+static void lists_that_do_not_go_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        struct placement placement;
+        const char *why;
+    } cases[] = {
+        {{PLACEMENT_LISTED, 2, "", {1, 2}}, "pool decode: placement lists 2 machines for 3 instances"},
+        {{PLACEMENT_LISTED, 3, "", {3, 3, 3}}, "puts decode-2 on machine 3, where 0 of 8 GPUs are left for 4 ranks"},
+        {{PLACEMENT_LISTED, 3, "", {1, 2, 2}}, "puts decode-0 on machine 1, which is another pool's other"},
+    };
+    char error[1000];
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        scenario_llama_70b(&scenario, 1, 3, 4, 10);
+        scenario.pools[1].placement = cases[c].placement;
+        scenario.pools[0].placement = (struct placement){PLACEMENT_LISTED, 1, "", {1}};
+        snprintf(scenario.pools[0].hardware.name, sizeof scenario.pools[0].hardware.name, "other");
+        struct deployment_choice choice = deployment_default(&scenario);
+        assert_null(make(&choice, error, sizeof error));
+        if (strstr(error, cases[c].why) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", error, cases[c].why);
+    }
 }
 
 static void everyone_knows_whom_it_talks_to(void **state)
@@ -86,8 +191,8 @@ static void large_instances_take_whole_machines(void **state)
     struct deployment_choice choice = deployment_default(&scenario);
     struct deployment *d = make(&choice, error, sizeof error);
     assert_non_null(d);
-    assert_int_equal(d->instances[1].host, 0);
-    assert_int_equal(d->instances[2].host, 2);
+    assert_int_equal(d->instances[1].place.machine, 0);
+    assert_int_equal(d->instances[2].place.machine, 2);
     assert_int_equal(d->machines, 4);
     assert_int_equal(d->gpus, 24);
     assert_int_equal(d->configs[1].group_count, 3);
@@ -103,8 +208,8 @@ static void pools_on_other_hardware_share_no_machine(void **state)
     struct deployment_choice choice = deployment_default(&scenario);
     struct deployment *d = make(&choice, error, sizeof error);
     assert_non_null(d);
-    assert_int_equal(d->instances[1].host, 0);
-    assert_int_equal(d->instances[2].host, 1);
+    assert_int_equal(d->instances[1].place.machine, 0);
+    assert_int_equal(d->instances[2].place.machine, 1);
     deployment_free(d);
 }
 
@@ -198,6 +303,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_follow_the_pools),
+        cmocka_unit_test(placements_decide_the_path),
+        cmocka_unit_test(nvlink_may_join_machines),
+        cmocka_unit_test(lists_that_do_not_go_are_refused),
         cmocka_unit_test(everyone_knows_whom_it_talks_to),
         cmocka_unit_test(large_instances_take_whole_machines),
         cmocka_unit_test(pools_on_other_hardware_share_no_machine),

@@ -142,7 +142,7 @@ static void test_csv_errors(void **state)
         {GEMM "x,fp8,1,128,64,nan\n", "rows.csv:2: latency: \"nan\": a time is wanted"},
         {GEMM "x,fp8,1,128,64,-1\n", "rows.csv:2: latency: \"-1\": a time is wanted"},
         {GEMM "x,,1,128,64,1\n", "rows.csv:2: gemm_dtype: \"\": a name"},
-        {GEMM "x,\"fp8\",1,128,64,1\n", "rows.csv:2: a quoted field"},
+        {GEMM "x,\"fp8,1,128,64,1\n", "rows.csv:2: a quoted field does not end"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct user_error error = {.set = false};

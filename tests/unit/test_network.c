@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "sim/net/network.h"
 #include "sim/net/nic.h"
-#include "tests/support/network_fixture.h"
+#include "support/network_fixture.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -135,12 +135,32 @@ static void window_bounds_the_rate(void **state)
     assert_near(paged_gbps(&nic, 50000, 8), 8, 1e-6);
 }
 
+/* Each rank posts its own writes: 40 us each, beside which 10 us of the NIC do not count, on one rank or on eight. */
+static void ranks_post_side_by_side(void **state)
+{
+    (void)state;
+    struct hardware hardware = simple_hardware();
+    hardware.nic.posting_ps = 40000000;
+    for (uint32_t ranks = 1; ranks <= 8; ranks *= 2) {
+        struct network *network = network_of(&hardware, 2, ranks, false);
+        struct transfer_plan *plan = plan_straight(ranks, 32, 2, 10000);
+        network_start(network, 0, &(struct flow_spec){.destination = 1, .plan = plan, .units = 235});
+        int64_t last_ns;
+        next_done(network, &last_ns);
+        assert_near((double)last_ns, 15040 * 40e3, 1e-5);
+        assert_near((double)network_node_totals(network, 0).posting_busy_ns, 15040 * 40e3, 1e-5);
+        network_free(network);
+        free(plan);
+    }
+}
+
 /* Four ranks' writes of 10 us each go through one thread that takes 4 us a write: 4 us, not 2.5, per write. */
-static void posting_thread_serves_all_ranks(void **state)
+static void one_thread_posts_for_all_ranks(void **state)
 {
     (void)state;
     struct hardware hardware = simple_hardware();
     hardware.nic.posting_ps = 4000000;
+    hardware.nic.posts_together = 1;
     struct network *network = network_of(&hardware, 3, 4, false);
     struct transfer_plan *plan = plan_straight(4, 10, 1, 10000);
     network_start(network, 0, &(struct flow_spec){.destination = 1, .plan = plan, .units = 25});
@@ -163,15 +183,55 @@ static void posting_thread_serves_all_ranks(void **state)
     free(plan);
 }
 
+/* Two instances of two ranks on a machine, and their peers on another. With a NIC a GPU each transfer has two; with two
+ * NICs for four GPUs it has one, as both ranks stand beside it; with one for all, the transfers halve it. A NIC that
+ * goes down does so for all who share it. */
+static void nics_are_shared(void **state)
+{
+    (void)state;
+    static const uint32_t nics[] = {0, 4, 2, 1};
+    static const int64_t expected_us[] = {1000, 1000, 2000, 4000};
+    struct transfer_plan *plan = plan_straight(2, 10, 1, 10000);
+    for (int i = 0; i < 4; i++) {
+        struct hardware hardware = simple_hardware();
+        hardware.gpus_per_node = 4;
+        hardware.nics_per_node = nics[i];
+        struct network_node nodes[4];
+        for (uint32_t n = 0; n < 4; n++)
+            nodes[n] = (struct network_node){
+                .ranks = 2, .nvlink_domain = n, .machine = n / 2, .gpu = n % 2 * 2, .hardware = hardware};
+        struct network *network = network_make(nodes, 4, false);
+        int64_t last_ns;
+        for (int down = 0; down < 2; down++) {
+            int64_t start_ns = down * 10000000;
+            network_start(network, start_ns,
+                          &(struct flow_spec){.source = 0, .destination = 2, .plan = plan, .units = 10});
+            network_start(network, start_ns,
+                          &(struct flow_spec){.source = 1, .destination = 3, .plan = plan, .units = 10});
+            if (down) { /* a NIC beside the first instance, for the first millisecond */
+                network_nic(network, start_ns, 0, 1, false);
+                network_nic(network, start_ns + 1000000, 0, 0, true);
+                network_nic(network, start_ns + 1000000, 0, 1, true);
+            }
+            for (int flow = 0; flow < 2; flow++)
+                next_done(network, &last_ns);
+            assert_near((double)(last_ns - start_ns), (double)(expected_us[i] + 1000 * down) * 1e3, 1e-5);
+        }
+        assert_idle(network);
+        network_free(network);
+    }
+    free(plan);
+}
+
 static void completion_is_dated(void **state)
 {
     (void)state;
     struct hardware hardware = simple_hardware();
     hardware.nic.base_ns = 30000;
     hardware.poll_ns = 700;
-    struct network_node nodes[3] = {{.ranks = 2, .host = 0, .hardware = hardware},
-                                    {.ranks = 2, .host = 1, .hardware = hardware},
-                                    {.ranks = 2, .host = 0, .hardware = hardware}};
+    struct network_node nodes[3] = {{.ranks = 2, .nvlink_domain = 0, .hardware = hardware},
+                                    {.ranks = 2, .nvlink_domain = 1, .hardware = hardware},
+                                    {.ranks = 2, .nvlink_domain = 0, .hardware = hardware}};
     struct network *network = network_make(nodes, 3, false);
     struct transfer_plan *plan = plan_straight(2, 4, 2, 100000);
     int64_t last_ns;
@@ -554,8 +614,8 @@ static void queueing_formulas_hold(void **state)
 
 /* Qwen3-235B (94 layers, 4 KV heads of 128, bf16), TP4 to TP4 over EFA, 128-token pages: 32 KiB runs, two planes, four
  * ranks. arXiv 2510.27656 reports 0.661, 0.952 and 1.610 ms a layer for 4K, 8K and 16K tokens, of which all but the
- * growth of about 1.25 us a page is a latency that overlaps with the next layer. The growth is what one posting thread
- * needs for all ranks' writes; with that as the cost of a write the slope is met. */
+ * growth of about 1.25 us a page is a latency that overlaps with the next layer. The growth is what a rank's thread
+ * needs to post its quarter of the writes at 5 us each; with that as the cost of a write the slope is met. */
 static void layer_transfer_grows_with_the_posting_cost(void **state)
 {
     (void)state;
@@ -563,7 +623,7 @@ static void layer_transfer_grows_with_the_posting_cost(void **state)
     static const uint32_t tokens[3] = {4096, 8192, 16384};
     double layer_ms[3];
     struct hardware hardware = {.nic = efa};
-    hardware.nic.posting_ps = 1250000;
+    hardware.nic.posting_ps = 5000000;
     struct network *network = network_of(&hardware, 2, 4, false);
     struct transfer_plan *plan = plan_straight(4, 94, 2, 32768);
     int64_t start_ns = 0;
@@ -604,7 +664,9 @@ int main(void)
         cmocka_unit_test(writes_cost_what_was_measured),
         cmocka_unit_test(knee_is_the_power_mean),
         cmocka_unit_test(window_bounds_the_rate),
-        cmocka_unit_test(posting_thread_serves_all_ranks),
+        cmocka_unit_test(ranks_post_side_by_side),
+        cmocka_unit_test(one_thread_posts_for_all_ranks),
+        cmocka_unit_test(nics_are_shared),
         cmocka_unit_test(completion_is_dated),
         cmocka_unit_test(equal_flows_share_exactly),
         cmocka_unit_test(starts_and_ends_re_rate),

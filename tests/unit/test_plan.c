@@ -125,6 +125,7 @@ static void instances_that_do_not_fill_machines_count_whole_ones(void **state)
     struct plan plan;
     for (uint32_t p = 0; p < 2; p++) {
         scenario->pools[p].hardware.gpus_per_node = 8;
+        scenario->pools[p].placement.kind = PLACEMENT_PACKED;
         scenario->pools[p].shardings[0] = (struct parallelism){.tensor = 2, .data = 1, .expert = 1, .pipeline = 1};
     }
     scenario->pools[1].shardings[0].pipeline = 3; /* six GPUs: 2 + 6 fill a machine, the second decoder takes another */
@@ -550,7 +551,7 @@ static void slow_to_post(struct scenario *scenario)
 {
     for (uint32_t p = 0; p < 2; p++) {
         scenario->pools[p].hardware.nic.gap_ps = 4000000; /* 4 us a write */
-        scenario->pools[p].hardware.nic.posting_ps = 4000000;
+        scenario->pools[p].hardware.nic.posting_ps = 16000000;
         scenario->pools[p].page_tokens = 16;
     }
     scenario->load.output = tokens(8, 16);

@@ -167,6 +167,17 @@ static void test_parts_that_do_not_fit(void **state)
          "plan.lua:5: pools: a pool of role 'decode' is missing: prefill and decode, or mixed"},
         {"role = 'decode'", "role = 'mixed'",
          "plan.lua:5: pools: mixed pools would get no requests beside prefill ones: prefill and decode, or mixed"},
+        {"batch_max = 128", "placement = 'near'",
+         "plan.lua:15: pools.decode.placement: \"apart\", \"packed\", \"spread\", \"apart from POOL\", \"beside POOL\" "
+         "or a machine for each instance, as in {1, 1, 2}, is wanted"},
+        {"batch_max = 128", "placement = 'apart from '",
+         "plan.lua:15: pools.decode.placement: \"apart\", \"packed\", \"spread\", \"apart from POOL\", \"beside POOL\" "
+         "or a machine for each instance, as in {1, 1, 2}, is wanted"},
+        {"batch_max = 128", "placement = 'apart from prefil'",
+         "plan.lua:15: pools.decode.placement: there is no pool 'prefil'"},
+        {"batch_max = 128", "placement = 'beside decode'",
+         "plan.lua:15: pools.decode.placement: 'decode' is this pool itself"},
+        {"batch_max = 128", "placement = {0}", "plan.lua:15: pools.decode.placement.1: must be at least 1, not 0"},
         {"requests = 100, ", "", "plan.lua:18: load.requests: missing; requests or duration ends a load"},
         {"requests = 100", "duration = s(1)", "plan.lua:22: load.warmup: must be shorter than duration"},
         {"nodes = 8", "goal = 'serve_rate'",

@@ -47,6 +47,8 @@ static void post(struct probe *probe, uint32_t ticket, uint32_t destination, uin
         .destination = destination,
         .immediate = ticket,
         .unit_count = units,
+        .source_page_count = units,
+        .destination_page_count = units,
         .source_pages = pages,
         .destination_pages = pages,
         .plan = probe_plan(LAYERS, 1 << 20),

@@ -1,6 +1,6 @@
 /* A whole CSV file in memory, for tables of measurements that come with the program: plain or compressed (xz, gzip,
  * zstd). Lines that begin with '#' are comments, the first other line names the columns, every row has as many cells.
- * Cells hold no commas, quotes or blanks at their ends; an empty cell is "unknown".
+ * Cells are those of host/csv.h, none over the end of a line; an empty cell is "unknown".
  */
 #ifndef TANDEM_WORLD_KERNELS_CSV_TABLE_H
 #define TANDEM_WORLD_KERNELS_CSV_TABLE_H

@@ -3,16 +3,15 @@
 
 #include "base/check.h"
 #include "base/log2.h"
+#include "host/csv.h"
+#include "host/input.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CSV_BYTES_MAX ((size_t)512 << 20)
 #define CSV_FIELDS_MAX 64
-#define READ_BYTES ((size_t)1 << 20)
 
 /* No kernel is faster than the clock can tell, nor slower than a quarter of an hour. */
 #define TIME_NS_MAX 1e12
@@ -46,79 +45,21 @@ static bool wrong(struct reading *reading, const char *column, const char *text,
     return false;
 }
 
-/* ---- The file --------------------------------------------------------------------------------------------------- */
-
-/* All bytes of a file, decompressed, with a NUL behind them; the caller frees. */
-static char *file_read(struct reading *reading, size_t *size)
-{
-    struct archive *archive = archive_read_new();
-    struct archive_entry *entry;
-    char *bytes = NULL;
-    size_t room = 0;
-    la_ssize_t got = -1;
-    CHECK(archive != NULL);
-    *size = 0;
-    if (archive_read_support_filter_xz(archive) == ARCHIVE_OK &&
-        archive_read_support_filter_gzip(archive) == ARCHIVE_OK &&
-        archive_read_support_filter_zstd(archive) == ARCHIVE_OK &&
-        archive_read_support_format_raw(archive) == ARCHIVE_OK &&
-        archive_read_open_filename(archive, reading->path, 1 << 16) == ARCHIVE_OK &&
-        archive_read_next_header(archive, &entry) == ARCHIVE_OK) {
-        do {
-            if (*size + READ_BYTES + 1 > room) {
-                room = 2 * room + READ_BYTES + 1;
-                bytes = realloc(bytes, room);
-                CHECK(bytes != NULL);
-            }
-            got = archive_read_data(archive, bytes + *size, READ_BYTES);
-            *size += got > 0 ? (size_t)got : 0;
-        } while (got > 0 && *size <= CSV_BYTES_MAX);
-    }
-    const char *why = archive_error_string(archive);
-    if (got != 0) {
-        user_error_set(reading->error, reading->path, 0, NULL, "cannot be read (%s)",
-                       why != NULL ? why : "larger than a table may be");
-        free(bytes);
-        bytes = NULL;
-    } else {
-        bytes[*size] = '\0';
-    }
-    archive_read_free(archive);
-    return bytes;
-}
-
-/* Splits a line at its commas, in place. */
-static bool line_split(struct reading *reading, char *line, char **fields, uint32_t *count)
-{
-    *count = 0;
-    if (strchr(line, '"') != NULL)
-        return wrong(reading, NULL, NULL, "a quoted field; fields are plain here");
-    for (char *at = line;;) {
-        if (*count == CSV_FIELDS_MAX)
-            return wrong(reading, NULL, NULL, "more columns than any table has");
-        fields[(*count)++] = at;
-        at = strchr(at, ',');
-        if (at == NULL)
-            return true;
-        *at++ = '\0';
-    }
-}
-
 /* ---- The head line ---------------------------------------------------------------------------------------------- */
 
-static int field_named(char *const *fields, uint32_t count, const char *name)
+static int field_named(const struct csv_cell *fields, uint32_t count, const char *name)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (strcmp(fields[i], name) == 0)
+        if (strcmp(fields[i].text, name) == 0)
             return (int)i;
     return -1;
 }
 
-static bool field_wanted(struct reading *reading, char *const *fields, const char *name, int *field)
+static bool field_wanted(struct reading *reading, const struct csv_cell *fields, const char *name, int *field)
 {
     const char *known[CSV_FIELDS_MAX];
     for (uint32_t i = 0; i < reading->fields; i++)
-        known[i] = fields[i];
+        known[i] = fields[i].text;
     *field = field_named(fields, reading->fields, name);
     if (*field >= 0)
         return true;
@@ -138,8 +79,8 @@ static bool is_phase(const struct kernel_kind *kind, uint32_t column)
 static bool head_line(struct reading *reading, char *line)
 {
     const struct kernel_kind *kind = reading->kind;
-    char *fields[CSV_FIELDS_MAX];
-    if (!line_split(reading, line, fields, &reading->fields))
+    struct csv_cell fields[CSV_FIELDS_MAX];
+    if (!csv_split(line, fields, CSV_FIELDS_MAX, &reading->fields, reading->path, reading->line, reading->error))
         return false;
     for (uint32_t c = 0; c < kind->column_count; c++) {
         reading->key_field[c] = field_named(fields, reading->fields, kind->columns[c].name);
@@ -195,12 +136,12 @@ static bool read_text(struct reading *reading, uint32_t c, const char *text, uin
     return true;
 }
 
-static bool read_time(struct reading *reading, uint32_t t, char *const *fields, double *ns)
+static bool read_time(struct reading *reading, uint32_t t, const struct csv_cell *fields, double *ns)
 {
     const struct kernel_time *time = &reading->kind->times[t];
     *ns = 0.0;
     for (uint32_t s = 0; s < KERNEL_SUMMANDS_MAX && time->columns[s] != NULL; s++) {
-        const char *text = fields[reading->time_field[t][s]];
+        const char *text = fields[reading->time_field[t][s]].text;
         char *end;
         double value = strtod(text, &end);
         if (end == text || *end != '\0' || !(value >= 0.0 && value * reading->kind->unit_ns < TIME_NS_MAX))
@@ -208,7 +149,8 @@ static bool read_time(struct reading *reading, uint32_t t, char *const *fields, 
         *ns += value * reading->kind->unit_ns;
     }
     if (*ns < 1.0)
-        return wrong(reading, time->columns[0], fields[reading->time_field[t][0]], "a time of at least 1 ns is wanted");
+        return wrong(reading, time->columns[0], fields[reading->time_field[t][0]].text,
+                     "a time of at least 1 ns is wanted");
     return true;
 }
 
@@ -234,14 +176,14 @@ static bool ends_with(const char *text, const char *suffix)
 static bool row_line(struct reading *reading, char *line)
 {
     const struct kernel_kind *kind = reading->kind;
-    char *fields[CSV_FIELDS_MAX];
+    struct csv_cell fields[CSV_FIELDS_MAX];
     uint32_t count;
     struct kernel_row row = {0};
-    if (!line_split(reading, line, fields, &count))
+    if (!csv_split(line, fields, CSV_FIELDS_MAX, &count, reading->path, reading->line, reading->error))
         return false;
     if (count != reading->fields)
         return wrong(reading, NULL, NULL, "another number of columns than the first line has");
-    if (reading->filter_field >= 0 && !ends_with(fields[reading->filter_field], kind->filter_suffix)) {
+    if (reading->filter_field >= 0 && !ends_with(fields[reading->filter_field].text, kind->filter_suffix)) {
         reading->dropped++;
         return true;
     }
@@ -249,14 +191,14 @@ static bool row_line(struct reading *reading, char *line)
         const struct kernel_column *column = &kind->columns[c];
         if (is_phase(kind, c))
             continue;
-        const char *text = reading->key_field[c] >= 0 ? fields[reading->key_field[c]] : column->absent;
+        const char *text = reading->key_field[c] >= 0 ? fields[reading->key_field[c]].text : column->absent;
         if (!(column->text ? read_text(reading, c, text, &row.keys[c])
                            : read_number(reading, column->name, text, &row.keys[c])))
             return false;
         if (kernel_is_dimension(kind, c) && row.keys[c] == 0)
             return wrong(reading, column->name, text, "at least 1 is wanted");
     }
-    if (!read_number(reading, kind->axis, fields[reading->axis_field], &row.knot))
+    if (!read_number(reading, kind->axis, fields[reading->axis_field].text, &row.knot))
         return false;
     if (row.knot == 0)
         return wrong(reading, kind->axis, "0", "at least 1 is wanted");
@@ -354,7 +296,7 @@ struct kernel_table *kernel_csv_read(const char *const *paths, size_t path_count
     for (size_t i = 0; i < path_count && good; i++) {
         size_t size;
         reading->path = paths[i];
-        char *bytes = file_read(reading, &size);
+        char *bytes = input_all(paths[i], CSV_BYTES_MAX, &size, error);
         good = bytes != NULL;
         if (good) {
             sha256_add(&hash, bytes, size);

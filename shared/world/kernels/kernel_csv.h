@@ -2,7 +2,7 @@
  *
  * A file is UTF-8 text whose first line names the columns; it may be compressed with xz, gzip or zstd. The columns that
  * the kind of table names must be there (kernel_kind.h); others are ignored. Numbers are decimal; times are positive.
- * Fields are not quoted. Everything else is refused as `file:line: column: what, expected`.
+ * Fields may be quoted, on one line. Everything else is refused as `file:line: column: what, expected`.
  */
 #ifndef TANDEM_WORLD_KERNELS_KERNEL_CSV_H
 #define TANDEM_WORLD_KERNELS_KERNEL_CSV_H

@@ -11,12 +11,13 @@
  * of paged writes each of b bytes takes (gap^p + (b / bytes_per_s)^p)^(1/p). */
 struct nic {
     char name[32];
-    int64_t base_ns;        /* a: latency of a single write */
-    uint64_t bytes_per_s;   /* B: one direction */
-    int64_t gap_ps;         /* g: least time between writes, picoseconds */
-    uint32_t knee_permille; /* p * 1000 */
-    int64_t posting_ps;     /* processor time of the posting thread per write */
-    uint32_t queue_depth;   /* writes outstanding per NIC */
+    int64_t base_ns;         /* a: latency of a single write */
+    uint64_t bytes_per_s;    /* B: one direction */
+    int64_t gap_ps;          /* g: least time between writes, picoseconds */
+    uint32_t knee_permille;  /* p * 1000 */
+    int64_t posting_ps;      /* processor time of a posting thread per write */
+    uint32_t posts_together; /* 1: one thread posts for all ranks of an instance; 0: each rank has its own */
+    uint32_t queue_depth;    /* writes outstanding per NIC */
 };
 
 struct hardware {
@@ -24,14 +25,16 @@ struct hardware {
     char gpu[16];             /* "H100", "H200", ...: selects the measured kernels; empty: only `steps` */
     char kernel_folder[1024]; /* packs of measured kernels beside the scenario; "": only the library's */
     uint32_t gpus_per_node;
-    uint32_t nvlink_gpus;  /* that NVLink joins, of several machines; 0: those of a machine */
-    uint64_t memory_bytes; /* per GPU */
+    uint32_t nics_per_node;    /* fewer than GPUs: neighbours share one; 0: one a GPU */
+    uint32_t nvlink_gpus;      /* that NVLink joins, of several machines; 0: those of a machine */
+    uint32_t instances_by_nic; /* 1: instances reach each other over NICs, whatever joins their GPUs */
+    uint64_t memory_bytes;     /* per GPU */
     uint64_t memory_bytes_per_s;
     uint64_t bf16_flops;              /* dense, per second */
     uint64_t fp8_flops;               /* 0: no fp8 units; fp8 weights are computed in bf16 */
     uint64_t fp4_flops;               /* 0: none */
     uint64_t nvlink_bytes_per_s;      /* per GPU, one direction */
-    struct nic nic;                   /* per GPU */
+    struct nic nic;                   /* each */
     int64_t watcher_ns;               /* from a layer's tick to its writes being posted (p50) */
     int64_t poll_ns;                  /* from the last write landing to the engine knowing */
     int64_t message_ns;               /* one-way latency of a control message */

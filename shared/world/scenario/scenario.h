@@ -22,6 +22,7 @@
 #define SCENARIO_VARY_MAX 4 /* swept parameters */
 #define SCENARIO_VARY_VALUES_MAX 64
 #define SCENARIO_QUANTILES_MAX 64
+#define SCENARIO_PLACES_MAX 64 /* machines that a placement lists */
 
 enum length_kind { LENGTH_CONSTANT = 1, LENGTH_UNIFORM = 2, LENGTH_QUANTILES = 3 };
 
@@ -108,6 +109,24 @@ struct draft {
     struct architecture model; /* DRAFT_MODEL */
 };
 
+/* On which machines instances of a pool stand. DistServe's two cases are among them: with high node affinity instances
+ * go anywhere, for the network is fast (apart); with low, both ends of a hand-over share a machine (packed, beside). */
+enum placement_kind {
+    PLACEMENT_APART = 0,      /* share no machine with pools that they exchange KV with */
+    PLACEMENT_PACKED = 1,     /* share machines with whoever lets them */
+    PLACEMENT_SPREAD = 2,     /* a machine each, among themselves */
+    PLACEMENT_APART_FROM = 3, /* share no machine with instances of `pool` */
+    PLACEMENT_BESIDE = 4,     /* on machines of `pool` as long as there is room, evenly */
+    PLACEMENT_LISTED = 5,     /* instance i on machines[i] */
+};
+
+struct placement {
+    enum placement_kind kind;
+    uint32_t machine_count;
+    char pool[32];
+    uint16_t machines[SCENARIO_PLACES_MAX]; /* from 1 */
+};
+
 struct pool {
     char name[32];
     enum node_role role;
@@ -115,6 +134,7 @@ struct pool {
     uint32_t count_min; /* range the planner searches */
     uint32_t count_max;
     struct hardware hardware;
+    struct placement placement;
     struct engine engine;
     uint32_t sharding_count;
     struct parallelism shardings[SCENARIO_SHARDINGS_MAX]; /* [0] is used by `run` */

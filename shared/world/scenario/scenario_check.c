@@ -4,6 +4,7 @@
 #include "base/limits.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Fails for a key of the model at `path`. */
 #define fail_in(root, path, key, ...)                                                                                  \
@@ -185,6 +186,31 @@ static void check_pool(const struct cursor *root, const struct scenario *scenari
     check_lengths(root, scenario, pool);
 }
 
+/* A pool that another is placed by has to be there, and not to be placed by that one in its turn. */
+static void check_placement(const struct cursor *root, const struct scenario *scenario, const struct pool *pool)
+{
+    const struct placement *placement = &pool->placement;
+    char path[READ_PATH_SIZE];
+    snprintf(path, sizeof path, "pools.%s.placement", pool->name);
+    if (placement->kind == PLACEMENT_LISTED && placement->machine_count < pool->count)
+        scenario_fail_at(root, path, "lists %u machines for %u instances", placement->machine_count, pool->count);
+    if (placement->pool[0] == '\0')
+        return;
+    const struct pool *other = NULL;
+    for (uint32_t k = 0; k < scenario->pool_count; k++)
+        if (strcmp(scenario->pools[k].name, placement->pool) == 0)
+            other = &scenario->pools[k];
+    if (other == NULL || other == pool)
+        scenario_fail_at(root, path, other == pool ? "'%s' is this pool itself" : "there is no pool '%s'",
+                         placement->pool);
+    if (placement->kind != PLACEMENT_BESIDE)
+        return;
+    if (strcmp(other->hardware.name, pool->hardware.name) != 0)
+        scenario_fail_at(root, path, "%s is on other machines", other->name);
+    if (other->placement.kind == PLACEMENT_BESIDE)
+        scenario_fail_at(root, path, "%s is placed beside a pool itself", other->name);
+}
+
 static void check_pair(const struct cursor *root, const struct pool *prefill, const struct pool *decode)
 {
     char path[READ_PATH_SIZE];
@@ -207,6 +233,7 @@ static void check_pools(const struct cursor *root, const struct scenario *scenar
     for (uint32_t k = 0; k < scenario->pool_count; k++) {
         const struct pool *pool = &scenario->pools[k];
         check_pool(root, scenario, pool);
+        check_placement(root, scenario, pool);
         prefill += pool->role == ROLE_PREFILL;
         decode += pool->role == ROLE_DECODE;
         mixed += pool->role == ROLE_MIXED;

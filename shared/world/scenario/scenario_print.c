@@ -36,6 +36,14 @@ static void visit_fields(const struct walk *walk, const char *path, const struct
     scenario_visit_schema(path, schema, base, walk->visit, walk->context);
 }
 
+/* Only what is not the default: what scenarios meant before they could say so, they mean still. */
+static void visit_said(const struct walk *walk, const char *path, const struct schema *schema, const void *base)
+{
+    for (uint32_t k = 0; k < schema->count; k++)
+        if (field_load(&schema->fields[k], base) != schema->fields[k].fallback)
+            visit_fields(walk, path, &(struct schema){&schema->fields[k], 1}, base);
+}
+
 static const char *name_of(const struct field_name *names, uint32_t count, int64_t value)
 {
     for (uint32_t k = 0; k < count; k++) {
@@ -125,6 +133,15 @@ static void visit_draft(const struct walk *walk, const struct pool *pool)
         visit_fields(walk, path, &schema_model, &pool->draft.model);
 }
 
+static void visit_placement(const struct walk *walk, const struct pool *pool)
+{
+    char path[READ_PATH_SIZE];
+    char text[PLACEMENT_TEXT_SIZE];
+    snprintf(path, sizeof path, "pools.%s.placement", pool->name);
+    placement_text(&pool->placement, text, sizeof text);
+    walk->visit(walk->context, path, text);
+}
+
 static void visit_pool(const struct walk *walk, const struct pool *pool)
 {
     char path[READ_PATH_SIZE];
@@ -139,14 +156,17 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
         visit_fields(walk, path, &schema_sharding, &pool->shardings[k]);
     }
     visit_draft(walk, pool);
+    visit_placement(walk, pool);
     snprintf(path, sizeof path, "pools.%s", pool->name);
     if (pool_replaces(pool)) /* as with drafts: other scenarios mean what they meant */
         visit_fields(walk, path, &schema_replace, pool);
     snprintf(path, sizeof path, "pools.%s.machine", pool->name);
     visit_fields(walk, path, &schema_machine, &pool->hardware);
+    visit_said(walk, path, &schema_machine_nics, &pool->hardware);
     visit_steps(walk, path, pool->hardware.steps);
     snprintf(path, sizeof path, "pools.%s.machine.nic", pool->name);
     visit_fields(walk, path, &schema_nic, &pool->hardware.nic);
+    visit_said(walk, path, &schema_nic_posting, &pool->hardware.nic);
     snprintf(path, sizeof path, "pools.%s.engine", pool->name);
     visit_fields(walk, path, &schema_engine, &pool->engine);
 }

@@ -56,12 +56,17 @@ static void check_gpu(const struct cursor *machine, const char *gpu)
 
 static void read_machine(const struct cursor *pool, struct hardware *machine)
 {
-    static const char *const others[] = {"nic", "steps"};
+    static const char *const others[] = {"between_instances", "nic", "nics", "steps"};
+    static const char *const nic_others[] = {"posting_by"};
     lua_State *L = pool->reader->L;
     cursor_push_table(pool, "machine", "machine");
     struct cursor cursor = cursor_below(pool, "machine");
     read_no_others(&cursor, &schema_machine, others, LENGTH(others));
     read_fields(&cursor, &schema_machine, machine);
+    read_fields(&cursor, &schema_machine_nics, machine);
+    if (machine->nics_per_node > machine->gpus_per_node)
+        cursor_fail(&cursor, "nics", "at most one NIC a GPU (%u) is wanted; several beside one GPU are one faster nic",
+                    machine->gpus_per_node);
     if (machine->gpu[0] != '\0') {
         /* Packs beside the scenario, for a GPU of one's own or newer measurements; the library has its own. */
         const struct sandbox *sandbox = sandbox_of(L);
@@ -71,8 +76,9 @@ static void read_machine(const struct cursor *pool, struct hardware *machine)
     }
     cursor_push_table(&cursor, "nic", "nic");
     struct cursor nic = cursor_below(&cursor, "nic");
-    read_no_others(&nic, &schema_nic, NULL, 0);
+    read_no_others(&nic, &schema_nic, nic_others, LENGTH(nic_others));
     read_fields(&nic, &schema_nic, &machine->nic);
+    read_fields(&nic, &schema_nic_posting, &machine->nic);
     lua_pop(L, 1);
     scenario_read_steps(&cursor, machine);
     lua_pop(L, 1);
@@ -223,9 +229,61 @@ static void read_plan_range(const struct cursor *pool, struct pool *result)
     lua_pop(L, 3);
 }
 
+/* A name, or a name and that of a pool. False: it is neither. */
+static bool placement_named(const char *text, struct placement *placement)
+{
+    static const struct {
+        const char *text;
+        enum placement_kind kind;
+        bool of_pool;
+    } names[] = {{"apart", PLACEMENT_APART, false},
+                 {"packed", PLACEMENT_PACKED, false},
+                 {"spread", PLACEMENT_SPREAD, false},
+                 {"apart from ", PLACEMENT_APART_FROM, true},
+                 {"beside ", PLACEMENT_BESIDE, true}};
+    for (size_t k = 0; k < LENGTH(names); k++) {
+        size_t length = strlen(names[k].text);
+        const char *pool = text + length;
+        if (strncmp(text, names[k].text, length) != 0 || (*pool != '\0') != names[k].of_pool ||
+            strlen(pool) >= sizeof placement->pool)
+            continue;
+        placement->kind = names[k].kind;
+        memcpy(placement->pool, pool, strlen(pool) + 1);
+        return true;
+    }
+    return false;
+}
+
+/* placement = "packed", "apart from decode", or a machine for each instance, as in {1, 1, 2}. */
+static void read_placement(const struct cursor *pool, struct placement *placement)
+{
+    lua_State *L = pool->reader->L;
+    int type = cursor_push(pool, "placement");
+    cursor_origin(pool, "placement", type != LUA_TNIL);
+    if (type == LUA_TTABLE) {
+        lua_pop(L, 1);
+        cursor_push_table(pool, "placement", NULL);
+        struct cursor list = cursor_below(pool, "placement");
+        placement->kind = PLACEMENT_LISTED;
+        placement->machine_count = read_list_length(&list, SCENARIO_PLACES_MAX, "SCENARIO_PLACES_MAX");
+        for (uint32_t k = 0; k < placement->machine_count; k++) {
+            char key[16];
+            snprintf(key, sizeof key, "%u", k + 1);
+            cursor_push(&list, key);
+            placement->machines[k] = (uint16_t)read_count(&list, key, 1, NODES_MAX, "NODES_MAX");
+            lua_pop(L, 1);
+        }
+    } else if (type != LUA_TNIL && (type != LUA_TSTRING || !placement_named(lua_tostring(L, -1), placement))) {
+        cursor_fail(pool, "placement",
+                    "\"apart\", \"packed\", \"spread\", \"apart from POOL\", \"beside POOL\" or a machine for each "
+                    "instance, as in {1, 1, 2}, is wanted");
+    }
+    lua_pop(L, 1);
+}
+
 static void read_pool(const struct cursor *pools, const char *name, struct pool *pool)
 {
-    static const char *const others[] = {"draft", "engine", "machine", "plan", "replace", "shardings"};
+    static const char *const others[] = {"draft", "engine", "machine", "placement", "plan", "replace", "shardings"};
     lua_State *L = pools->reader->L;
     cursor_push_table(pools, name, "pool");
     struct cursor cursor = cursor_below(pools, name);
@@ -236,6 +294,7 @@ static void read_pool(const struct cursor *pools, const char *name, struct pool 
     read_shardings(&cursor, pool);
     read_draft(&cursor, pool);
     read_fields(&cursor, &schema_replace, pool);
+    read_placement(&cursor, &pool->placement);
     read_machine(&cursor, &pool->hardware);
     read_engine(&cursor, &pool->engine);
     lua_pop(L, 1);

@@ -112,6 +112,20 @@ static const struct field nic_fields[] = {
 };
 const struct schema schema_nic = {nic_fields, LENGTH(nic_fields)};
 
+/* Apart from the others, for they have a place in the canonical text only where they say something. */
+static const struct field_name posting_names[] = {{"rank", 0}, {"instance", 1}};
+static const struct field nic_posting_fields[] = {
+    NAME("posting_by", struct nic, posts_together, 0, posting_names),
+};
+const struct schema schema_nic_posting = {nic_posting_fields, LENGTH(nic_posting_fields)};
+
+static const struct field_name between_names[] = {{"nvlink", 0}, {"nic", 1}};
+static const struct field machine_nics_fields[] = {
+    COUNT("nics", struct hardware, nics_per_node, 0, 1, 1024, NULL),
+    NAME("between_instances", struct hardware, instances_by_nic, 0, between_names),
+};
+const struct schema schema_machine_nics = {machine_nics_fields, LENGTH(machine_nics_fields)};
+
 static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
     TEXT("gpu", struct hardware, gpu), /* scenario_read_steps.c says when it may be absent */
@@ -521,4 +535,23 @@ void field_text(const struct field *field, const void *base, char *text)
         break;
     }
     check_failed("a known kind of field", __FILE__, __LINE__);
+}
+
+void placement_text(const struct placement *placement, char *text, size_t size)
+{
+    static const char *const words[] = {
+        [PLACEMENT_APART] = "apart",    [PLACEMENT_PACKED] = "packed",
+        [PLACEMENT_SPREAD] = "spread",  [PLACEMENT_APART_FROM] = "apart from ",
+        [PLACEMENT_BESIDE] = "beside ",
+    };
+    if (placement->kind != PLACEMENT_LISTED) {
+        snprintf(text, size, "\"%s%s\"", words[placement->kind], placement->pool);
+        return;
+    }
+    size_t used = (size_t)snprintf(text, size, "{");
+    for (uint32_t i = 0; i < placement->machine_count && used < size; i++)
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%u", i == 0 ? "" : ", ", (unsigned)placement->machines[i]);
+    if (used < size)
+        snprintf(text + used, size - used, "}");
 }

@@ -52,6 +52,8 @@ extern const struct schema schema_top;
 extern const struct schema schema_model;
 extern const struct schema schema_machine;
 extern const struct schema schema_nic;
+extern const struct schema schema_nic_posting;  /* of struct nic */
+extern const struct schema schema_machine_nics; /* of struct hardware */
 extern const struct schema schema_steps;
 extern const struct schema schema_steps_draft;
 extern const struct schema schema_pool;
@@ -77,6 +79,11 @@ extern const struct field_name load_names[];
 extern const uint32_t load_name_count;
 extern const struct field_name fault_names[];
 extern const uint32_t fault_name_count;
+
+/* "packed", "apart from decode", "{1, 1, 2}": as the scenario says it. */
+#define PLACEMENT_TEXT_SIZE (8 * SCENARIO_PLACES_MAX)
+struct placement;
+void placement_text(const struct placement *placement, char *text, size_t size);
 
 /* A member of a struct by its field, as an integer; texts apart. */
 int64_t field_load(const struct field *field, const void *base);

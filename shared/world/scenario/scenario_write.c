@@ -62,8 +62,10 @@ static void write_machine(FILE *out, const struct hardware *machine)
 {
     fprintf(out, "      machine = machine {\n        ");
     write_fields(out, &schema_machine, machine, NULL);
+    write_fields(out, &schema_machine_nics, machine, NULL);
     fprintf(out, "\n        nic = nic { ");
     write_fields(out, &schema_nic, &machine->nic, NULL);
+    write_fields(out, &schema_nic_posting, &machine->nic, NULL);
     fprintf(out, "},\n");
     if (machine->steps != NULL) {
         fprintf(out, "        steps = { ");
@@ -116,6 +118,11 @@ static void write_pool(FILE *out, const struct pool *pool)
     write_fields(out, &schema_pool, pool, NULL);
     if (pool->count_min != pool->count || pool->count_max != pool->count)
         fprintf(out, "plan = { %" PRIu32 ", %" PRIu32 " }, ", pool->count_min, pool->count_max);
+    if (pool->placement.kind != PLACEMENT_APART) {
+        char text[PLACEMENT_TEXT_SIZE];
+        placement_text(&pool->placement, text, sizeof text);
+        fprintf(out, "placement = %s, ", text);
+    }
     fprintf(out, "\n      shardings = { ");
     for (uint32_t k = 0; k < pool->sharding_count; k++) {
         fprintf(out, "{ ");
