@@ -34,7 +34,7 @@ void footprint_parameters(const struct architecture *architecture, struct footpr
  *   bf16       2 an element
  *   fp8        1, and a 4-byte scale an output row (per-tensor scales need less)
  *   fp8_block  1, and a 4-byte scale for each 128 x 128 block begun
- *   fp4        half, and a 1-byte scale for each 16 elements of a row begun (nvfp4; mxfp4 has one for 32)
+ *   fp4        half, and a 1-byte scale for each 16 elements of a row begun (nvfp4) or, with fp4_block = 32, 32 (mxfp4)
  *   int4       half, and a 2-byte scale for each 32 elements of a row begun (Kimi-K2.5; GPTQ and AWQ: one for 128) */
 uint64_t footprint_matrix_bytes(enum number_format format, uint64_t rows, uint64_t columns);
 

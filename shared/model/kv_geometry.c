@@ -39,6 +39,9 @@ enum geometry_refusal kv_geometry_check(const struct kv_geometry *g)
         return GEOMETRY_LIMIT;
     if (g->kv_heads % p->tensor != 0 && p->tensor % g->kv_heads != 0)
         return GEOMETRY_HEADS;
+    /* One latent, one key: offsets of both planes are those of tokens. */
+    if (g->index_bytes > 0 && (g->planes != 2 || g->kv_heads != 1 || g->index_bytes > g->head_bytes))
+        return GEOMETRY_MODEL;
     /* Offsets inside a page's plane are 32 bits. Heads and tokens are 16 bits each, so the product fits 64. */
     if (kv_page_plane_bytes(g) > UINT32_MAX)
         return GEOMETRY_LIMIT;
@@ -71,8 +74,10 @@ enum geometry_refusal kv_geometry_make(const struct architecture *architecture, 
     geometry->planes = latent ? 1 : 2;
     geometry->page_tokens = (uint16_t)page_tokens;
     geometry->head_bytes = (uint32_t)(head_elements * element_bytes);
-    if (architecture->index_topk > 0)
-        geometry->head_bytes += architecture->index_dim + KV_INDEX_SCALE_BYTES;
+    if (architecture->index_topk > 0) {
+        geometry->planes = 2;
+        geometry->index_bytes = architecture->index_dim + KV_INDEX_SCALE_BYTES;
+    }
     geometry->layout = layout;
     geometry->parallelism = parallelism;
 
@@ -132,6 +137,8 @@ uint64_t kv_geometry_hash(const struct kv_geometry *g)
     hash = hash_fold(hash, g->parallelism.pipeline);
     for (uint32_t stage = 0; stage <= g->parallelism.pipeline && stage <= STAGES_MAX; stage++)
         hash = hash_fold(hash, g->stage_layer_first[stage]);
+    if (g->index_bytes > 0)
+        hash = hash_fold(hash, g->index_bytes);
     hash ^= hash >> 33;
     hash *= UINT64_C(0xff51afd7ed558ccd);
     return hash ^ (hash >> 33);

@@ -10,6 +10,7 @@ struct side {
     uint32_t group;
     uint32_t heads;    /* a rank's: hp or hd */
     uint32_t replicas; /* rp or rd */
+    uint32_t plane_first;
     uint32_t page_tokens;
 };
 
@@ -41,7 +42,7 @@ static uint32_t offset_bytes(uint64_t bytes)
 static void pair_lay_out(struct transfer_pair *pair, const struct side *source, const struct side *destination,
                          uint32_t unit_tokens, uint32_t source_head, uint32_t destination_head, uint32_t heads)
 {
-    uint64_t head_bytes = source->geometry->head_bytes;
+    uint64_t head_bytes = kv_plane_head_bytes(source->geometry, source->plane_first);
     bool equal_pages = source->page_tokens == destination->page_tokens;
     uint64_t source_pitch; /* from a run's start to the next one's */
     uint64_t destination_pitch;
@@ -97,6 +98,7 @@ static bool plan_add_rank(struct transfer_plan *plan, const struct side *source,
         pair->destination_rank = side_rank(destination, destination_stage, t);
         pair->layer_first = (uint16_t)layer_first;
         pair->layer_count = (uint16_t)(layer_end - layer_first);
+        pair->plane_first = (uint16_t)source->plane_first;
         pair_lay_out(pair, source, destination, plan->unit_tokens, common_first - u * source->heads,
                      common_first - head_first, common_end - common_first);
 
@@ -116,7 +118,7 @@ static enum geometry_refusal sides_check(const struct kv_geometry *source, const
     if (refusal != GEOMETRY_OK)
         return refusal;
     if (source->planes != destination->planes || source->head_bytes != destination->head_bytes ||
-        source->kv_heads != destination->kv_heads || source->layout != destination->layout)
+        source->index_bytes != destination->index_bytes || source->kv_heads != destination->kv_heads || source->layout != destination->layout)
         return GEOMETRY_MODEL;
     if (source->layers != destination->layers)
         return GEOMETRY_LAYERS;
@@ -141,12 +143,12 @@ enum geometry_refusal transfer_plan_make(const struct kv_geometry *source_geomet
     CHECK(destination_group < destination_geometry->parallelism.data);
     CHECK(replica_choice < transfer_replica_choices(source_geometry));
 
-    const struct side source = side_of(source_geometry, source_group);
+    struct side source = side_of(source_geometry, source_group);
     const struct side destination = side_of(destination_geometry, destination_group);
     plan->unit_tokens = min_u32(source.page_tokens, destination.page_tokens);
     plan->source_units_per_page = source.page_tokens / plan->unit_tokens;
     plan->destination_units_per_page = destination.page_tokens / plan->unit_tokens;
-    plan->planes = source_geometry->planes;
+    plan->planes = source_geometry->index_bytes > 0 ? 1 : source_geometry->planes;
     plan->layers = source_geometry->layers;
     plan->pair_count = 0;
     plan->writes_per_unit = 0;
@@ -161,8 +163,11 @@ enum geometry_refusal transfer_plan_make(const struct kv_geometry *source_geomet
             if (layer_first >= layer_end)
                 continue;
             for (uint32_t t = 0; t < destination_geometry->parallelism.tensor; t++)
-                if (!plan_add_rank(plan, &source, s, &destination, d, t, replica_choice, layer_first, layer_end))
-                    return GEOMETRY_LIMIT;
+                for (uint32_t plane = 0; plane < source_geometry->planes; plane += plan->planes) {
+                    source.plane_first = plane;
+                    if (!plan_add_rank(plan, &source, s, &destination, d, t, replica_choice, layer_first, layer_end))
+                        return GEOMETRY_LIMIT;
+                }
         }
     }
     return GEOMETRY_OK;

@@ -19,6 +19,7 @@ struct transfer_pair {
     uint16_t destination_rank; /* numbered within the instance */
     uint16_t layer_first;      /* global layer ids [layer_first, layer_first + layer_count) */
     uint16_t layer_count;
+    uint16_t plane_first;   /* planes [plane_first, plane_first + the plan's planes) */
     uint32_t runs;          /* contiguous pieces per unit, layer and plane. NHD: 1 where both sides hold the same
                                heads, else unit_tokens. HND: 1 where the pages are equal, else the heads moved */
     uint32_t run_bytes;     /* bytes of one piece */
@@ -35,7 +36,7 @@ struct transfer_plan {
     uint32_t unit_tokens;
     uint32_t source_units_per_page;      /* 1, or source page tokens / unit_tokens */
     uint32_t destination_units_per_page; /* 1, or destination page tokens / unit_tokens */
-    uint16_t planes;
+    uint16_t planes;                     /* of a pair; a cache whose planes are not alike has a pair for each */
     uint16_t layers;
     uint32_t pair_count;
     uint64_t writes_per_unit; /* over all pairs, layers, planes and runs */
@@ -54,7 +55,7 @@ uint32_t transfer_replica_choices(const struct kv_geometry *source);
  * one run a head; `runs` says so. Where hp and hd do not divide each other (12 heads over 3 and 2 ranks) a pair moves
  * the heads that its two ranks have in common, fewer than min(hp, hd).
  *
- * Pairs are ordered by destination stage, source stage, destination rank, head group. */
+ * Pairs are ordered by destination stage, source stage, destination rank, head group, plane. */
 enum geometry_refusal transfer_plan_make(const struct kv_geometry *source, uint32_t source_group,
                                          const struct kv_geometry *destination, uint32_t destination_group,
                                          uint32_t replica_choice, struct transfer_plan *plan);

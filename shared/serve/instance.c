@@ -43,7 +43,8 @@ void instance_make(struct instance *instance, struct arena *arena, const struct 
     memset(instance, 0, sizeof *instance);
     instance->config = config;
     instance->rt = rt;
-    instance->yield = token_clock_yield(config->scheduler.draft_tokens, config->scheduler.acceptance_permille);
+    instance->yield = token_clock_yield(config->scheduler.draft_tokens, config->scheduler.acceptance_permille,
+                                        config->scheduler.place_permille);
     instance->pages_max = min_u32(config->pages_per_group, kv_pages(&config->geometry, config->request_tokens_max) + 1);
     if (config->role == ROLE_DECODE) /* a request's pages must fit a message */
         instance->pages_max = min_u32(instance->pages_max, REQUEST_PAGES_MAX);

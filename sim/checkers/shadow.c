@@ -340,11 +340,12 @@ static void on_send(void *self, uint32_t node, uint32_t destination, const void 
 }
 
 /* Where a byte offset into a page's plane on a rank lies: head of the rank and token of the page. False: between. */
-static bool take_apart(const struct kv_geometry *g, uint64_t offset, uint32_t *head, uint32_t *token)
+static bool take_apart(const struct kv_geometry *g, uint32_t plane, uint64_t offset, uint32_t *head, uint32_t *token)
 {
-    uint64_t index = offset / g->head_bytes;
+    uint32_t head_bytes = kv_plane_head_bytes(g, plane);
+    uint64_t index = offset / head_bytes;
     uint32_t heads = kv_rank_heads(g);
-    if (offset % g->head_bytes != 0 || index >= (uint64_t)heads * g->page_tokens)
+    if (offset % head_bytes != 0 || index >= (uint64_t)heads * g->page_tokens)
         return false;
     *head = (uint32_t)(g->layout == LAYOUT_HND ? index / g->page_tokens : index % heads);
     *token = (uint32_t)(g->layout == LAYOUT_HND ? index % g->page_tokens : index / heads);
@@ -419,10 +420,10 @@ static void land_cell(struct shadow *shadow, const struct run *run, struct trans
     const struct kv_geometry *from = shadow->memory[run->write->source].geometry;
     const struct kv_geometry *to = memory->geometry;
     uint32_t head, token, source_head, source_token;
-    uint64_t step = (uint64_t)within * to->head_bytes;
-    if (!take_apart(to, run->destination_offset + step, &head, &token) ||
-        !take_apart(from, run->source_offset + step, &source_head, &source_token)) {
-        wrong(shadow, run, "it lies between heads or outside of a page", within, to->head_bytes);
+    uint64_t step = (uint64_t)within * kv_plane_head_bytes(to, run->plane);
+    if (!take_apart(to, run->plane, run->destination_offset + step, &head, &token) ||
+        !take_apart(from, run->plane, run->source_offset + step, &source_head, &source_token)) {
+        wrong(shadow, run, "it lies between heads or outside of a page", within, kv_plane_head_bytes(to, run->plane));
         return;
     }
     uint32_t position = run->unit / plan->destination_units_per_page * to->page_tokens + token;
@@ -465,7 +466,7 @@ static void land_run(struct shadow *shadow, const struct run *run, struct transf
         !in_group(to, run->pair->destination_rank, spec->destination_group))
         wrong(shadow, run, "a rank of it does not hold that layer, or is of another group (groups)", spec->source_group,
               spec->destination_group);
-    for (uint32_t within = 0; within < run->pair->run_bytes / to->head_bytes; within++)
+    for (uint32_t within = 0; within < run->pair->run_bytes / kv_plane_head_bytes(to, run->plane); within++)
         land_cell(shadow, run, transfer, within);
 }
 
@@ -488,7 +489,7 @@ static uint64_t land_units(struct shadow *shadow, const struct oracle_write *wri
                                       .pair = pair,
                                       .unit = unit,
                                       .layer = layer,
-                                      .plane = part / pair->runs,
+                                      .plane = pair->plane_first + part / pair->runs,
                                       .source_offset = transfer_source_offset(plan, pair, unit, piece),
                                       .destination_offset = transfer_destination_offset(plan, pair, unit, piece)};
                     land_run(shadow, &run, transfer);

@@ -329,7 +329,8 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     uint64_t tokens_ns = 0;
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {
-        uint32_t yield = token_clock_yield(pool->scheduler.draft_tokens, pool->scheduler.acceptance_permille);
+        uint32_t yield = token_clock_yield(pool->scheduler.draft_tokens, pool->scheduler.acceptance_permille,
+                                           pool->scheduler.place_permille);
         struct decode_bound best = largest_batch(device, pool, groups, deployment->configs[node].pages_per_group,
                                                  demand, step_limit_ns(&scenario->targets, yield));
         candidate->token_ns = of_step(best.alone_ns, yield);

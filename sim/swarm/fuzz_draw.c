@@ -137,6 +137,11 @@ static void draw_draft(struct rng *rng, const struct architecture *model, struct
     pool->scheduler.draft_tokens = tokens;
     pool->scheduler.acceptance_permille =
         one_in(rng, 3) ? between(rng, 0, 1000) : acceptance[rng_below(rng, LENGTH(acceptance))];
+    if (pool->scheduler.acceptance_permille == 850) { /* the same by place: rounded down, and so another clock */
+        pool->scheduler.acceptance_permille = 0;
+        for (uint32_t k = 0, share = 850; k < tokens; k++, share = share * 850 / 1000)
+            pool->scheduler.place_permille[k] = (uint16_t)share;
+    }
     pool->scheduler.token_budget = max_u32(pool->scheduler.token_budget, pool->scheduler.batch_max * (1 + tokens));
     pool->draft.reuse = tokens > model->draft_layers;
     pool->shardings[0].pipeline = 1;

@@ -115,7 +115,18 @@ static void visit_draft(const struct walk *walk, const struct pool *pool)
     if (pool->scheduler.draft_tokens == 0)
         return;
     snprintf(path, sizeof path, "pools.%s.draft", pool->name);
-    visit_fields(walk, path, &schema_draft, pool);
+    bool listed = pool->scheduler.place_permille[0] > 0;
+    for (uint32_t k = 0; k < schema_draft.count; k++) {
+        const struct schema one = {&schema_draft.fields[k], 1};
+        if (!listed || strcmp(one.fields->key, "acceptance") != 0)
+            visit_fields(walk, path, &one, pool);
+    }
+    for (uint32_t k = 0; listed && k < pool->scheduler.draft_tokens; k++) {
+        char text[FIELD_TEXT_SIZE];
+        snprintf(path, sizeof path, "pools.%s.draft.acceptance.%u", pool->name, k + 1);
+        quantity_text(QUANTITY_SHARE, pool->scheduler.place_permille[k], text);
+        walk->visit(walk->context, path, text);
+    }
     snprintf(path, sizeof path, "pools.%s.draft.head", pool->name);
     walk->visit(walk->context, path, pool->draft.head == DRAFT_MTP ? "\"mtp\"" : "model");
     if (pool->draft.head == DRAFT_MODEL)

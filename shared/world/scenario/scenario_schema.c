@@ -13,9 +13,6 @@
 #define U32 INT64_C(0xffffffff)
 #define ANY INT64_MAX
 
-/* Engines verify up to 8 tokens a sequence without a tree. */
-#define DRAFT_TOKENS_MAX 8
-
 /* One macro per kind of key. Those that are not required carry their default. */
 /* clang-format off */
 #define COUNT_REQUIRED(key, type, member, min, max, limit)                                                             \
@@ -55,6 +52,13 @@ static const struct field_name weight_names[] = {{"bf16", FORMAT_BF16},
                                                  {"fp8_block", FORMAT_FP8_BLOCK},
                                                  {"fp4", FORMAT_FP4},
                                                  {"int4", FORMAT_INT4}};
+
+/* Of a part of the model: "same" is what stands for the whole. */
+static const struct field_name part_weight_names[] = {{"same", 0}, {"bf16", FORMAT_BF16},
+                                                 {"fp8", FORMAT_FP8},
+                                                 {"fp8_block", FORMAT_FP8_BLOCK},
+                                                 {"fp4", FORMAT_FP4},
+                                                 {"int4", FORMAT_INT4}};
 static const struct field_name cache_names[] = {{"bf16", FORMAT_BF16}, {"fp8", FORMAT_FP8}};
 
 static const struct field model_fields[] = {
@@ -62,6 +66,7 @@ static const struct field model_fields[] = {
     NAME_REQUIRED("attention", struct architecture, attention, attention_names),
     COUNT_REQUIRED("layers", struct architecture, layers, 1, LAYERS_MAX, "LAYERS_MAX"),
     COUNT("dense_layers", struct architecture, dense_layers, 0, 0, LAYERS_MAX, "LAYERS_MAX"),
+    COUNT("moe_interval", struct architecture, moe_interval, 0, 0, LAYERS_MAX, "LAYERS_MAX"),
     COUNT_REQUIRED("hidden", struct architecture, hidden, 1, 1 << 20, NULL),
     COUNT_REQUIRED("heads", struct architecture, heads, 1, 1 << 12, NULL),
     COUNT_REQUIRED("kv_heads", struct architecture, kv_heads, 1, KV_HEADS_MAX, "KV_HEADS_MAX"),
@@ -83,7 +88,10 @@ static const struct field model_fields[] = {
     COUNT("index_heads", struct architecture, index_heads, 0, 0, 1 << 10, NULL),
     COUNT("index_dim", struct architecture, index_dim, 0, 0, 1 << 12, NULL),
     NAME_REQUIRED("weights", struct architecture, weight_format, weight_names),
+    NAME("attention_weights", struct architecture, attention_weight_format, 0, part_weight_names),
+    NAME("output_weights", struct architecture, output_weight_format, 0, part_weight_names),
     NAME("expert_weights", struct architecture, expert_weight_format, 0, weight_names), /* 0: as weights */
+    COUNT("fp4_block", struct architecture, fp4_block, 16, 16, 32, NULL),
     NAME("kv", struct architecture, kv_format, FORMAT_BF16, cache_names),
     COUNT("draft_layers", struct architecture, draft_layers, 0, 0, 16, NULL),
     FLAG("tied_embeddings", struct architecture, tied_embeddings, 0),

@@ -100,7 +100,13 @@ static void write_draft(FILE *out, const struct pool *pool)
     if (pool->scheduler.draft_tokens == 0)
         return;
     fprintf(out, "      draft = { ");
-    write_fields(out, &schema_draft, pool, NULL);
+    static const char *const by_place[] = {"acceptance", NULL};
+    const struct scheduler_policy *scheduler = &pool->scheduler;
+    bool listed = scheduler->place_permille[0] > 0;
+    write_fields(out, &schema_draft, pool, listed ? by_place : NULL);
+    for (uint32_t k = 0; listed && k < scheduler->draft_tokens; k++)
+        fprintf(out, "%spermille(%u)%s", k == 0 ? "acceptance = { " : "", (unsigned)scheduler->place_permille[k],
+                k + 1 == scheduler->draft_tokens ? " }, " : ", ");
     if (pool->draft.head == DRAFT_MODEL)
         write_model(out, "head", &pool->draft.model);
     fprintf(out, "},\n");
