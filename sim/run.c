@@ -237,7 +237,9 @@ static struct sim *make_sim(struct run *run, uint64_t seed)
         .plain = run->options->plain,
         .node_count = deployment->node_count,
         .nodes = nodes,
-        .limits = {.writes_in_flight = WRITES_IN_FLIGHT_MAX, .message_bytes = MESSAGE_BYTES_MAX},
+        .limits = {.writes_in_flight = WRITES_IN_FLIGHT_MAX,
+                   .message_bytes = MESSAGE_BYTES_MAX,
+                   .launches_in_flight = STAGES_MAX},
         .detection = {.suspect_ns = SUSPECT_NS, .fence_ns = FENCE_NS},
     };
     struct sim *sim = sim_make(&config);

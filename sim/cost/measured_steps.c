@@ -178,4 +178,7 @@ void measured_step(const struct measured_steps *measured, const struct step_grou
     time->first_layer_ns = min_i64(first_ns, time->total_ns);
     time->layer_ns = (time->total_ns - time->first_layer_ns) / measured->layers;
     time->bound = bound_of(measured, prefills, time->total_ns);
+    /* A table is of a step that has the stages to itself. */
+    time->stage_ns = max_i64(1, time->total_ns / max_u32(1, measured->parallelism.pipeline));
+    time->exit_ns = max_i64(0, time->total_ns - time->stage_ns * measured->parallelism.pipeline);
 }
