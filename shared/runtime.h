@@ -112,7 +112,8 @@ struct step_change {
 
 struct step_launch {
     uint32_t ticket;
-    uint32_t microbatch; /* whose batch this is: sequences that join stay in it. Each has at most one launch in flight */
+    uint32_t
+        microbatch; /* whose batch this is: sequences that join stay in it. Each has at most one launch in flight */
     uint32_t repeat_max; /* the same batch for up to this many steps; > 1 only without chunks, and of one microbatch */
     uint32_t group_count;
     uint32_t change_count;
@@ -185,8 +186,8 @@ static inline void rt_timer_set(struct runtime *rt, uint32_t slot, int64_t at_ns
 }
 
 /* Starts the next step of a microbatch, or up to repeat_max of them; the next of the same one only after its
- * EVENT_STEPS_DONE. Launches pass the pipeline stages one after the other, in the order in which they were made: a stage
- * begins with one when it has come from the stage before and the one before it has left, so that with as many
+ * EVENT_STEPS_DONE. Launches pass the pipeline stages one after the other, in the order in which they were made: a
+ * stage begins with one when it has come from the stage before and the one before it has left, so that with as many
  * microbatches as stages all of them work. They end in that order too. An instance of one stage has one microbatch. */
 static inline void rt_launch(struct runtime *rt, const struct step_launch *launch)
 {

@@ -6,6 +6,7 @@
 #include "sim/checkers/checkers.h"
 #include "sim/engine/fault_play.h"
 #include "sim/checkers/oracle.h"
+#include "sim/checkers/prefill_peak.h"
 #include "sim/checkers/shadow.h"
 
 #include <inttypes.h>
@@ -44,6 +45,7 @@ struct run {
     struct sim *sim;
     struct recorder *recorder;
     struct checkers *checkers;
+    struct prefill_peak *peak;
     struct oracle *oracle; /* these three only where the scenario has faults */
     struct shadow *shadow;
     struct fault_play *faults;
@@ -237,9 +239,7 @@ static struct sim *make_sim(struct run *run, uint64_t seed)
         .plain = run->options->plain,
         .node_count = deployment->node_count,
         .nodes = nodes,
-        .limits = {.writes_in_flight = WRITES_IN_FLIGHT_MAX,
-                   .message_bytes = MESSAGE_BYTES_MAX,
-                   .launches_in_flight = STAGES_MAX},
+        .limits = {.writes_in_flight = WRITES_IN_FLIGHT_MAX, .message_bytes = MESSAGE_BYTES_MAX},
         .detection = {.suspect_ns = SUSPECT_NS, .fence_ns = FENCE_NS},
     };
     struct sim *sim = sim_make(&config);
@@ -326,6 +326,12 @@ static void listen(struct run *run)
                                   closely                     ? 1
                                   : options->check_every == 0 ? UINT32_MAX
                                                               : options->check_every);
+    if (options->devices == NULL) {
+        bool modelled[SCENARIO_POOLS_MAX] = {false};
+        for (uint32_t p = 0; p < run->models->pool_count; p++)
+            modelled[p] = run->models->pool[p] != NULL && !device_model_is_measured(run->models->pool[p]);
+        run->peak = prefill_peak_make(run->sim, run->scenario, run->deployment, modelled, run->checkers);
+    }
     if (!closely)
         return;
     run->oracle = oracle_make(run->sim, run->deployment->configs, run->deployment->node_count, run->checkers);
@@ -527,6 +533,7 @@ static void tear_down(struct run *run)
     free(run->nodes);
     free(run->pages_held_peak);
     fault_play_free(run->faults);
+    prefill_peak_free(run->peak);
     shadow_free(run->shadow);
     oracle_free(run->oracle);
     checkers_free(run->checkers);

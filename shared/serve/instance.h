@@ -73,12 +73,12 @@ struct instance {
 
     struct microbatch *microbatches;
     uint32_t microbatch_count;
-    struct microbatch *current; /* that is being put together, or has just ended */
-    uint32_t ticket;            /* of the newest launch */
-    uint64_t step_counter;      /* steps completed, of all microbatches */
-    uint64_t waiting_step; /* when the first of the prompts that are held back was seen; UINT64_MAX: none is */
-    uint64_t held_steps;   /* until they may come in; 0: none is held back */
-    uint32_t yield;        /* tokens a decode sequence takes in a step, times 2^16 */
+    struct microbatch *current;  /* that is being put together, or has just ended */
+    uint32_t ticket;             /* of the newest launch */
+    uint64_t step_counter;       /* steps completed, of all microbatches */
+    uint64_t waiting_step;       /* when the first of the prompts that are held back was seen; UINT64_MAX: none is */
+    uint64_t held_steps;         /* until they may come in; 0: none is held back */
+    uint32_t yield;              /* tokens a decode sequence takes in a step, times 2^16 */
     struct step_change *changes; /* for the next launch */
     uint32_t change_count;
 

@@ -38,10 +38,10 @@ struct memory {
     const struct kv_geometry *geometry;
     uint32_t pages_per_group;
     uint32_t page_count;
-    uint32_t places;  /* parts of a token */
-    uint32_t words;   /* of 64 bits that hold them */
-    size_t stride;    /* bytes of a cell */
-    uint32_t newest;  /* ticket of the newest launch, and of the newest that has ended: those between are in progress */
+    uint32_t places; /* parts of a token */
+    uint32_t words;  /* of 64 bits that hold them */
+    size_t stride;   /* bytes of a cell */
+    uint32_t newest; /* ticket of the newest launch, and of the newest that has ended: those between are in progress */
     uint32_t ended;
     struct shadow_page *pages;
     struct holding *holdings;

@@ -99,8 +99,7 @@ uint32_t device_model_breakdown(const struct device_model *model, const struct s
                 share_add_attention(model, pass, &groups[slowest], shares, &count);
         if (counts.driver[o->driver] == 0)
             continue;
-        share_add(shares, &count, o->name, o->count,
-                  operator_evaluate(model, o, (double)counts.driver[o->driver]));
+        share_add(shares, &count, o->name, o->count, operator_evaluate(model, o, (double)counts.driver[o->driver]));
     }
     return count;
 }

@@ -7,8 +7,8 @@
  *
  * Pipeline stages: a step is one batch, which passes the stages one after the other, so its time is that of all layers
  * and of the hand-overs between stages. Stages that hold one layer less are taken to hold as many as the others, so
- * ceil(layers / P) * P layers count. How steps overlap, each in another stage, is the simulator's to know: it is told what
- * a stage takes (struct step_time).
+ * ceil(layers / P) * P layers count. How steps overlap, each in another stage, is the simulator's to know: it is told
+ * what a stage takes (struct step_time).
  */
 #include "sim/cost/device_model.h"
 
@@ -266,9 +266,14 @@ void device_model_free(struct device_model *model)
     free(model);
 }
 
+bool device_model_is_measured(const struct device_model *model)
+{
+    return model->is_measured;
+}
+
 uint32_t device_stages(const struct device_model *model)
 {
-    return model->is_measured ? model->measured.parallelism.pipeline : model->stages;
+    return model->is_measured ? model->measured.stages : model->stages;
 }
 
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */

@@ -85,7 +85,10 @@ void device_step(const struct device_model *model, const struct step_group *grou
 /* What a launch of decode steps takes beyond its steps; 0 where that is not known apart from them. */
 int64_t device_launch_ns(const struct device_model *model);
 
-/* Pipeline stages that a step passes. */
+/* Whether its steps come from a table of the machine's own, not from kernels and rooflines. */
+bool device_model_is_measured(const struct device_model *model);
+
+/* Pipeline stages that a step passes while others are in the rest of them. */
 uint32_t device_stages(const struct device_model *model);
 
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count);

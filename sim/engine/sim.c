@@ -69,6 +69,7 @@ static void node_set_up(struct sim *sim, uint32_t index, const struct sim_config
         CHECK(from->group_count >= 1 && from->group_count <= GROUPS_MAX);
         node->stages = max_u32(1, from->device.stages);
         CHECK(node->stages <= STAGES_MAX);
+        node->runtime.limits.launches_in_flight = node->stages;
         node->launches = make(node->stages, sizeof *node->launches);
         for (uint32_t i = 0; i < node->stages; i++) {
             node->launches[i].groups = make(from->group_count, sizeof *node->launches[i].groups);

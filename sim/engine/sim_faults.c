@@ -153,7 +153,8 @@ void sim_restart(struct sim *sim, uint32_t index, struct participant participant
     node->alive = true;
     node->incarnation++; /* what was sent to it while it was dead is lost too */
     node->step_end_ns = -1;
-    node->decode_end_ns = -1;
+    for (uint32_t i = 0; i < node->stages; i++)
+        node->launches[i].decode_end_ns = -1;
     node->participant = participant;
     sim_push(sim, sim->now_ns, pending_pack(PENDING_START, index, 0, 0));
     for (uint32_t peer = 0; peer < sim->node_count; peer++) {

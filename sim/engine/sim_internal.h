@@ -26,8 +26,8 @@
 /* What a queue entry stands for. Packed as kind | node << 8 | aux << 24 | index << 32. */
 enum pending_kind {
     PENDING_START = 1,
-    PENDING_TIMER = 2, /* aux: slot */
-    PENDING_STEPS = 3, /* aux: microbatch */
+    PENDING_TIMER = 2,      /* aux: slot */
+    PENDING_STEPS = 3,      /* aux: microbatch */
     PENDING_MESSAGE = 4,    /* index: message */
     PENDING_LANDED = 5,     /* index: write; aux: piece */
     PENDING_WRITE_DONE = 6, /* index: write */
@@ -70,10 +70,10 @@ struct launch {
     uint64_t tokens; /* decode sequences of the batch */
     uint64_t prefill_tokens;
     uint64_t decode_context; /* at the start, for the row */
-    int64_t start_ns;     /* when it was launched; over several stages, when the first began with it */
-    int64_t before_ns;    /* end of the node's last step before it, of any kind; -1: none */
-    int64_t decode_end_ns; /* of the last step of this microbatch that produced tokens; -1: none */
-    int64_t stage_ns;     /* that it keeps the busiest stage busy; 0: the node has one, and it is busy all the time */
+    int64_t start_ns;        /* when it was launched; over several stages, when the first began with it */
+    int64_t before_ns;       /* end of the node's last step before it, of any kind; -1: none */
+    int64_t decode_end_ns;   /* of the last step of this microbatch that produced tokens; -1: none */
+    int64_t stage_ns; /* that it keeps the busiest stage busy; 0: the node has one, and it is busy all the time */
     int64_t fixed_ns;
     int64_t gate_first_ns; /* when layer 0's writes may go, */
     int64_t layer_ns;      /* and how much later those of each further one */

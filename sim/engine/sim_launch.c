@@ -1,8 +1,8 @@
 /* Steps: what a launch costs, and when its boundaries come.
  *
- * Over several pipeline stages a launch passes them one after the other. A stage begins with it when it has come from the
- * stage before and the launch before it has left: each stage is known to be busy until some time, and since a launch
- * never waits for a later one, all its times are known when it is made.
+ * Over several pipeline stages a launch passes them one after the other. A stage begins with it when it has come from
+ * the stage before and the launch before it has left: each stage is known to be busy until some time, and since a
+ * launch never waits for a later one, all its times are known when it is made.
  *
  * Every launch is a run of boundaries known in chunks. A step with prefill has one; a decode batch that repeats has as
  * many as it was launched with, unless an event cuts it short. Only the end of the chunk in hand is in the queue.

@@ -74,6 +74,6 @@ struct device scaled_device_of(const struct scaled_device *scaled)
     static const struct device_ops ops = {scaled_step, scaled_fixed_ns, scaled_line};
     if (step_scale_is_none(scaled->scale))
         return scaled->under;
-    return (struct device){.ops = &ops, .model = scaled, .launch_ns = scaled->under.launch_ns,
-                           .stages = scaled->under.stages};
+    return (struct device){
+        .ops = &ops, .model = scaled, .launch_ns = scaled->under.launch_ns, .stages = scaled->under.stages};
 }
