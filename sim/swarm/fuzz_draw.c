@@ -49,14 +49,16 @@ static void draw_model(struct rng *rng, const struct tastes *tastes, struct arch
     name(model->name, sizeof model->name, "drawn");
 }
 
-static struct parallelism draw_sharding(struct rng *rng, const struct architecture *model)
+static struct parallelism draw_sharding(struct rng *rng, const struct architecture *model, enum node_role role)
 {
     static const uint16_t tensor[] = {1, 1, 2, 2, 4, 8};
     return (struct parallelism){
         .tensor = tensor[rng_below(rng, LENGTH(tensor))],
         .data = one_in(rng, 3) ? (uint16_t)between(rng, 2, 3) : 1,
         .expert = 1,
-        .pipeline = model->layers > 1 && one_in(rng, 6) ? 2 : 1,
+        .pipeline = model->layers > 1 && one_in(rng, role == ROLE_MIXED ? 2 : 4)
+                        ? (uint16_t)between(rng, 2, min_u32(model->layers, 4))
+                        : 1,
     };
 }
 
@@ -69,6 +71,7 @@ static void draw_steps(struct rng *rng, const struct scenario *scenario, struct 
     tables->count = 1;
     name(table->model, sizeof table->model, scenario->model.name);
     table->first_layer_ns = unit_ns / 4 + 1;
+    table->in_flight = one_in(rng, 4) ? 1 : 4; /* no more than there are stages */
     table->launch_ns = one_in(rng, 3) ? between(rng, 1, 30000) : 0;
     table->prefill = (struct step_grid){.row_count = 2,
                                         .column_count = 2,
@@ -194,7 +197,7 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
         .count_max = count,
         .engine = engine_neutral(),
         .sharding_count = 1,
-        .shardings = {draw_sharding(rng, &scenario->model)},
+        .shardings = {draw_sharding(rng, &scenario->model, role)},
         .page_tokens = page_tokens,
         .layout = scenario->pool_count > 0 ? scenario->pools[0].layout
                   : one_in(rng, 4)         ? LAYOUT_NHD

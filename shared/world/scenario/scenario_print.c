@@ -99,6 +99,7 @@ static void visit_steps(const struct walk *walk, const char *machine, const stru
         visit_fields(walk, path, &schema_steps, table);
         if (table->draft_tokens > 0)
             visit_fields(walk, path, &schema_steps_draft, table);
+        visit_said(walk, path, &schema_steps_flight, table);
         snprintf(part, sizeof part, "%s.sharding", path);
         visit_fields(walk, part, &schema_sharding, &table->parallelism);
         snprintf(part, sizeof part, "%s.prefill", path);

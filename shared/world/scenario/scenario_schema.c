@@ -159,6 +159,12 @@ static const struct field steps_draft_fields[] = {
 };
 const struct schema schema_steps_draft = {steps_draft_fields, LENGTH(steps_draft_fields)};
 
+/* Likewise: where several launches are in flight. */
+static const struct field steps_flight_fields[] = {
+    COUNT("in_flight", struct step_table, in_flight, 1, 1, STAGES_MAX, "STAGES_MAX"),
+};
+const struct schema schema_steps_flight = {steps_flight_fields, LENGTH(steps_flight_fields)};
+
 static const struct field sharding_fields[] = {
     COUNT("tensor", struct parallelism, tensor, 1, 1, RANKS_MAX, "RANKS_MAX"),
     COUNT("data", struct parallelism, data, 1, 1, GROUPS_MAX, "GROUPS_MAX"),
