@@ -172,7 +172,7 @@ static void what_cannot_be_had_again_is_said(void **state)
     free(changed);
     assert_true(sim_divergence(store, a, b, &found, &error));
     assert_false(found.found);
-    assert_non_null(strstr(found.unknown, "plan.lua has changed since run"));
+    assert_non_null(strstr(found.unknown, "plan.lua: has changed since run"));
     assert_int_equal(unlink("plan.lua"), 0);
     assert_true(sim_divergence(store, a, b, &found, &error));
     assert_non_null(strstr(found.unknown, "No such file"));
