@@ -485,24 +485,3 @@ const struct run_backend sim_backend = {
     .end = drain,
     .summarize = summarize,
 };
-
-void sim_run(const struct scenario *scenario, const struct deployment_choice *choice, uint64_t seed,
-             const struct sim_options *options, struct run_result *result)
-{
-    static const struct sim_options none = {0};
-    options = options == NULL ? &none : options;
-    run_play(&sim_backend,
-             &(struct run_config){.scenario = scenario,
-                                  .choice = choice,
-                                  .seed = seed,
-                                  .load = options->load,
-                                  .recorded = options->recorded,
-                                  .arrivals = options->arrivals,
-                                  .options = options,
-                                  .listener = {.self = options->self,
-                                               .row = options->row,
-                                               .trace = options->trace,
-                                               .steps = options->steps,
-                                               .transfer = options->transfer}},
-             result);
-}

@@ -56,11 +56,7 @@ static void own_trace(void *self, int64_t now_ns, const struct trace_record *rec
 
 static void handle(void *self, const struct event *event)
 {
-    struct launcher *launcher = self;
-    if (launcher->recording != NULL)
-        recording_handle(launcher->recording, event);
-    else
-        node_handle(launcher->node, event);
+    real_node_handle(&((struct launcher *)self)->node, event);
 }
 
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */
@@ -76,26 +72,13 @@ static bool make_token(struct launcher *launcher)
 
 static bool make_node(struct launcher *launcher)
 {
-    const struct node_config *config = &launcher->world.deployment->configs[0];
-    struct runtime *seam = real_runtime_seam(launcher->real);
-    if (launcher->options->record_events != NULL) {
-        char path[1200];
-        char error[1300];
-        snprintf(path, sizeof path, "%s/node-0.events", launcher->options->record_events);
-        launcher->recording = recording_make(path, seam, error, sizeof error);
-        if (launcher->recording == NULL) {
-            run_break(launcher->run, RUN_REFUSED, "%s", error);
-            return false;
-        }
-        seam = recording_seam(launcher->recording);
-    }
-    size_t size = node_size(config, &seam->limits);
-    launcher->node_memory = allocate(1, size + 64);
-    uintptr_t at = ((uintptr_t)launcher->node_memory + 63) / 64 * 64;
-    launcher->node = node_make(config, seam, (void *)at, size);
-    if (launcher->recording != NULL)
-        recording_node(launcher->recording, launcher->node);
-    return true;
+    char error[1300];
+    bool good =
+        real_node_make(&launcher->node, &launcher->world.deployment->configs[0], real_runtime_seam(launcher->real),
+                       launcher->options->record_events, 0, error, sizeof error);
+    if (!good)
+        run_break(launcher->run, RUN_REFUSED, "%s", error);
+    return good;
 }
 
 static bool make_mesh(struct launcher *launcher)
@@ -121,7 +104,7 @@ static bool make_mesh(struct launcher *launcher)
 
 static bool serves(void *self, uint32_t request)
 {
-    return node_serves(((struct launcher *)self)->node, request);
+    return node_serves(((struct launcher *)self)->node.node, request);
 }
 
 static void make_listeners(struct launcher *launcher)
@@ -302,9 +285,8 @@ static void close_files(struct launcher *launcher)
     char error[512] = "";
     if (launcher->tokens != NULL && !token_book_write(launcher->tokens, launcher->options->tokens, error, sizeof error))
         run_break(launcher->run, RUN_REFUSED, "%s", error);
-    if (!recording_free(launcher->recording))
+    if (!real_node_close(&launcher->node))
         run_break(launcher->run, RUN_REFUSED, "the recording could not be written");
-    launcher->recording = NULL;
 }
 
 static void finish(void *self)
@@ -333,7 +315,6 @@ static void tear_down(void *self)
     mesh_free(launcher->mesh);
     children_end(launcher->children);
     launcher_load_free(launcher);
-    recording_free(launcher->recording);
     real_runtime_free(launcher->real);
     trace_merge_free(launcher->merge);
     answers_free(launcher->request_answers);
@@ -342,7 +323,7 @@ static void tear_down(void *self)
     for (uint32_t i = 0; i < launcher->node_count; i++)
         free(launcher->remotes[i].end);
     free(launcher->remotes);
-    free(launcher->node_memory);
+    real_node_free(&launcher->node);
     check_context_set(NULL);
     free(launcher);
 }

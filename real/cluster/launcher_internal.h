@@ -7,7 +7,7 @@
 #include "real/cluster/children.h"
 #include "real/cluster/launcher.h"
 #include "real/runtime/real_runtime.h"
-#include "real/runtime/recording.h"
+#include "real/cluster/real_node.h"
 #include "real/cluster/summary.h"
 #include "real/cluster/token_book.h"
 #include "real/cluster/trace_merge.h"
@@ -49,9 +49,7 @@ struct launcher {
     unsigned char token[CONTROL_TOKEN_BYTES];
     struct mesh *mesh;
     struct real_runtime *real;
-    struct recording *recording;
-    struct node *node;
-    void *node_memory;
+    struct real_node node;
     struct children *children;
     struct remote *remotes;
     struct trace_merge *merge;

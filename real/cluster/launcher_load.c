@@ -90,10 +90,10 @@ void launcher_after(void *self, const struct event *event)
     (void)event;
     struct launcher *launcher = self;
     struct requests *waits = &launcher->waits;
-    launcher->front_live = node_stats(launcher->node).requests_live;
+    launcher->front_live = node_stats(launcher->node.node).requests_live;
     for (uint32_t i = 0; i < waits->count && waits->count > launcher->front_live;) {
         uint32_t request = waits->items[i];
-        if (node_serves(launcher->node, request)) {
+        if (node_serves(launcher->node.node, request)) {
             i++;
             continue;
         }

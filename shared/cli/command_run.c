@@ -1,5 +1,6 @@
 /* tandem run: a scenario as it stands, or the sweep that it describes, run on a backend, stored and told. */
 #include "cli/commands.h"
+#include "cli/report_run.h"
 #include "host/interrupt.h"
 #include "host/output.h"
 #include "host/progress.h"
@@ -104,10 +105,7 @@ static int run_all(struct sweep *sweep)
     for (uint32_t i = 0; i < sweep->count && sweep->threads > 1; i++)
         if (sweep->variants[i].status != 0)
             tell(sweep, &sweep->variants[i]);
-    if (sweep->output.format == OUTPUT_JSON)
-        output_json(&sweep->output, sweep->count == 1 && json_array_size(sweep->answers) == 1
-                                        ? json_array_get(sweep->answers, 0)
-                                        : sweep->answers);
+    report_runs(sweep->answers, sweep->count > 1, &sweep->output);
     json_decref(sweep->answers);
     return !whole && sweep->worst < EXIT_INTERRUPTED ? EXIT_INTERRUPTED : sweep->worst;
 }

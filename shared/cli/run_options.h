@@ -35,8 +35,9 @@ const char *database_path(const struct arguments *arguments);
 /* --record as bits of enum results_record. False with an error. */
 bool run_record_read(const struct arguments *arguments, uint32_t *record, struct user_error *error);
 
-/* Shows a stored run, or adds it to `answers` where the format is JSON, and asks the scenario what it expected. Returns
- * EXIT_OK, EXIT_WORSE, or EXIT_USER with an error. `overrides` are the variant's, of a sweep. */
+/* Shows a stored run, or adds it to `answers` for report_runs() where the format is JSON or it is one of a sweep, and
+ * asks the scenario what it expected. Returns EXIT_OK, EXIT_WORSE, or EXIT_USER with an error. `overrides` are the
+ * variant's, of a sweep. */
 int run_tell(struct results *store, int64_t run, struct scenario *scenario, const struct scenario_override *overrides,
              size_t override_count, const struct command_context *command, const struct output *output, json_t *answers,
              struct user_error *error);

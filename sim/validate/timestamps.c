@@ -140,9 +140,14 @@ static bool one_server(struct validation *v, const struct server *server, struct
     if (trace != NULL) {
         struct deployment_choice choice = deployment_default(scenario);
         struct device device = profile_device_of(profile);
-        struct sim_options options = {.recorded = trace, .devices = &device, .self = &ours, .row = on_row};
+        struct run_config config = {.scenario = scenario,
+                                    .choice = &choice,
+                                    .seed = SEED,
+                                    .recorded = trace,
+                                    .options = &(struct sim_options){.devices = &device},
+                                    .listener = {.self = &ours, .row = on_row}};
         struct run_result result;
-        sim_run(scenario, &choice, SEED, &options, &result);
+        run_play(&sim_backend, &config, &result);
         if (result.status != RUN_COMPLETE || ours.count != measured.count)
             user_error_set(error, scenario->path, 0, NULL, "%s: %s", shape.name, result.text);
         else
