@@ -454,6 +454,7 @@ void device_step(const struct device_model *model, const struct step_group *grou
         return;
     }
     struct step_counts counts;
+    *time = (struct step_time){.stage_ns = 0};
     step_count(model, groups, group_count, true, &counts);
     int64_t attention = counts.decode_attention_ns + counts.prefill_attention_ns;
     int64_t logits = token_curve_ns(&model->curves[DRIVER_SEQUENCES], counts.driver[DRIVER_SEQUENCES]);
