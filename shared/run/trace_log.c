@@ -2,11 +2,10 @@
 #include "run/trace_log.h"
 
 #include "base/arith.h"
+#include "host/input.h"
 #include "base/check.h"
 #include "base/limits.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,6 +159,7 @@ static bool get_columns(struct reading *columns, uint64_t count, struct trace_lo
 /* In front of the compressed columns: magic, the number of records and the length of each column, in eight bytes each,
  * lowest first. */
 static const unsigned char magic[8] = {'t', 'a', 'n', 'd', 'e', 'm', 't', '1'};
+#define PACK_LEVEL 6 /* of zstd */
 #define HEAD_BYTES (sizeof magic + 8 * (1 + COLUMN_COUNT))
 
 static void store_u64(unsigned char *at, uint64_t value)
@@ -174,27 +174,6 @@ static uint64_t load_u64(const unsigned char *at)
     for (unsigned i = 0; i < 8; i++)
         value |= (uint64_t)at[i] << (8 * i);
     return value;
-}
-
-static bool compress(const struct bytes *columns, unsigned char *stream, size_t room, size_t *used)
-{
-    struct archive *archive = archive_write_new();
-    struct archive_entry *entry = archive_entry_new();
-    CHECK(archive != NULL && entry != NULL);
-    archive_entry_set_filetype(entry, AE_IFREG);
-    archive_entry_set_pathname(entry, "trace");
-    bool good = archive_write_set_format_raw(archive) == ARCHIVE_OK &&
-                archive_write_add_filter_zstd(archive) == ARCHIVE_OK &&
-                archive_write_set_filter_option(archive, "zstd", "compression-level", "6") == ARCHIVE_OK &&
-                archive_write_set_bytes_in_last_block(archive, 1) == ARCHIVE_OK &&
-                archive_write_open_memory(archive, stream, room, used) == ARCHIVE_OK &&
-                archive_write_header(archive, entry) == ARCHIVE_OK;
-    for (unsigned c = 0; c < COLUMN_COUNT; c++)
-        good = good && archive_write_data(archive, columns[c].data, columns[c].size) == (la_ssize_t)columns[c].size;
-    good = good && archive_write_close(archive) == ARCHIVE_OK;
-    archive_entry_free(entry);
-    archive_write_free(archive);
-    return good;
 }
 
 unsigned char *trace_log_pack(const struct trace_log *log, size_t *size, struct user_error *error)
@@ -213,7 +192,10 @@ unsigned char *trace_log_pack(const struct trace_log *log, size_t *size, struct 
     for (unsigned c = 0; c < COLUMN_COUNT; c++)
         store_u64(bytes + sizeof magic + 8 * (1 + c), columns[c].size);
     size_t used = 0;
-    bool good = body == 0 || compress(columns, bytes + HEAD_BYTES, room, &used);
+    struct input_part parts[COLUMN_COUNT];
+    for (unsigned c = 0; c < COLUMN_COUNT; c++)
+        parts[c] = (struct input_part){.bytes = columns[c].data, .size = columns[c].size};
+    bool good = body == 0 || input_pack(parts, COLUMN_COUNT, PACK_LEVEL, bytes + HEAD_BYTES, room, &used);
     for (unsigned c = 0; c < COLUMN_COUNT; c++)
         free(columns[c].data);
     *size = HEAD_BYTES + used;
@@ -221,39 +203,6 @@ unsigned char *trace_log_pack(const struct trace_log *log, size_t *size, struct 
         return bytes;
     user_error_set(error, NULL, 0, NULL, "a trace of %llu records cannot be compressed",
                    (unsigned long long)log->count);
-    free(bytes);
-    return NULL;
-}
-
-/* The body, which has exactly `body` bytes, or NULL; the caller's. Memory follows what comes out, not what is
- * promised. */
-static unsigned char *decompress(const unsigned char *stream, size_t size, size_t body)
-{
-    struct archive *archive = archive_read_new();
-    struct archive_entry *entry;
-    CHECK(archive != NULL);
-    bool good = archive_read_support_filter_zstd(archive) == ARCHIVE_OK &&
-                archive_read_support_format_raw(archive) == ARCHIVE_OK &&
-                archive_read_open_memory(archive, stream, size) == ARCHIVE_OK &&
-                archive_read_next_header(archive, &entry) == ARCHIVE_OK;
-    unsigned char *bytes = NULL;
-    size_t room = 0;
-    size_t got = 0;
-    la_ssize_t part = 1;
-    while (good && got < body && part > 0) {
-        if (got == room) {
-            room = (size_t)min_u64(body, max_u64(65536, 2 * room));
-            bytes = realloc(bytes, room);
-            CHECK(bytes != NULL);
-        }
-        part = archive_read_data(archive, bytes + got, room - got);
-        got += part > 0 ? (size_t)part : 0;
-    }
-    unsigned char more;
-    good = good && got == body && archive_read_data(archive, &more, 1) == 0;
-    archive_read_free(archive);
-    if (good)
-        return bytes;
     free(bytes);
     return NULL;
 }
@@ -275,7 +224,7 @@ bool trace_log_unpack(struct trace_log *log, const unsigned char *bytes, size_t 
     }
     if (!good || count == 0)
         return good && size == HEAD_BYTES;
-    unsigned char *unpacked = decompress(bytes + HEAD_BYTES, size - HEAD_BYTES, body);
+    unsigned char *unpacked = input_unpack(bytes + HEAD_BYTES, size - HEAD_BYTES, body);
     if (unpacked == NULL)
         return false;
     struct reading columns[COLUMN_COUNT];

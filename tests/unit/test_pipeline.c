@@ -2,7 +2,7 @@
  * and no prefill is faster than its operations at peak. */
 #include "base/arith.h"
 #include "sim/checkers/prefill_peak.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 #include "support/scenarios.h"
 
 #include <setjmp.h>
@@ -92,7 +92,7 @@ static void run_round(struct scenario *scenario, uint32_t stages, enum node_role
     struct run_result result;
     watched.node = watch;
     watched.count = 0;
-    sim_run(scenario, &choice, 1, &(struct run_options){.devices = made, .steps = watch_steps, .check_every = 1},
+    sim_run(scenario, &choice, 1, &(struct sim_options){.devices = made, .steps = watch_steps, .check_every = 1},
             &result);
     if (result.status != RUN_COMPLETE)
         fail_msg("%s", result.text);
@@ -172,7 +172,7 @@ static void mixed_instances_under_pressure(void **state)
         scenario->load.abort_after_ns = 5 * NS_PER_S;
         struct deployment_choice choice = deployment_default(scenario);
         struct run_result result;
-        sim_run(scenario, &choice, 1, &(struct run_options){.check_every = 1}, &result);
+        sim_run(scenario, &choice, 1, &(struct sim_options){.check_every = 1}, &result);
         if (result.status != RUN_COMPLETE)
             fail_msg("%u stages: %s", stages, result.text);
         assert_true(result.summary.completed > 150);
@@ -222,7 +222,7 @@ static void steps_beyond_peak_are_found(void **state)
         if (under_watch.deployment == NULL)
             fail_msg("%s", error);
         struct run_result result;
-        sim_run(scenario, &choice, 1, &(struct run_options){.devices = made, .ready = watch_peak}, &result);
+        sim_run(scenario, &choice, 1, &(struct sim_options){.devices = made, .ready = watch_peak}, &result);
         const char *failure = checkers_failure(under_watch.checkers);
         if (scale == 1 && (failure == NULL || strstr(failure, "their operations at peak take") == NULL))
             fail_msg("said: %s", failure == NULL ? "nothing" : failure);

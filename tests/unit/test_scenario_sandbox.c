@@ -116,7 +116,7 @@ static void test_files_that_cannot_be_read(void **state)
     assert_string_equal(error.text, "absent.lua: cannot be read: No such file or directory");
     error = (struct user_error){.set = false};
     assert_null(scenario_load("/dev/zero", NULL, 0, &error));
-    assert_string_equal(error.text, "/dev/zero: larger than a scenario may be (1024 KiB)");
+    assert_string_equal(error.text, "/dev/zero: cannot be read: it is a device, expected a regular file");
     error = (struct user_error){.set = false};
     assert_int_equal(mkdir("folder", 0700), 0);
     assert_null(scenario_load("folder", NULL, 0, &error));

@@ -163,6 +163,8 @@ static void test_plain(void **state)
          "arrival_ms, arrival_us or arrival_ns and read it as plain CSV"},
         {PLAIN "0,\"1,1\n", "load.csv:2: a quoted field does not end on its line, expected a closing '\"'"},
         {PLAIN "0,\"1\"x,1\n", "load.csv:2: 'x' follows a quoted field, expected ',' or the end of the line"},
+        {"arrival_s,prompt_tokens,output_tokens,text\n0,1,1,\"a\nb\"\n0,1\n",
+         "load.csv:4: 2 columns, expected 4 as in the header"},
         {PLAIN "0,1,1\n0,1\n", "load.csv:3: 2 columns, expected 3 as in the header"},
         {PLAIN "0,1,1\r0,1,1\r",
          "load.csv:2: byte 0x0d in column 6 is not text; expected UTF-8, plain or compressed with xz, gzip or zstd"},
@@ -257,7 +259,7 @@ static void test_files(void **state)
     assert_string_equal(error.text, "/no/such/file.csv: cannot be read: No such file or directory");
     error.set = false;
     assert_null(trace_file_read("/", TRACE_FORMAT_CSV, &error));
-    assert_string_equal(error.text, "/: is a directory, expected a trace file");
+    assert_string_equal(error.text, "/: cannot be read: Is a directory");
 
     char path[] = "/tmp/tandem_trace_XXXXXX";
     int descriptor = mkstemp(path);

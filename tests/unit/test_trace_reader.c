@@ -307,6 +307,20 @@ static size_t make_long_text(char *text, size_t size)
     return used;
 }
 
+/* What a request said may stand beside its lengths, whatever it holds. */
+static void test_quoted(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {{0, 1, 2}, {1000000000, 3, 4}, {2000000000, 5, 6}};
+    struct trace_file *trace = read_text("arrival_s,text,prompt_tokens,output_tokens\r\n"
+                                         "0,\"a, \"\"b\"\"\r\n\r\nc\",1,2\r\n"
+                                         "1, \"\n,\n\" ,3,4\r\n"
+                                         "2,5\" disk,5,6\r\n",
+                                         TRACE_FORMAT_CSV);
+    expect_rows(trace, rows, 3);
+    trace_file_free(trace);
+}
+
 static void test_truncated(void **state)
 {
     (void)state;
@@ -405,7 +419,7 @@ int main(void)
         cmocka_unit_test(test_mooncake),        cmocka_unit_test(test_mooncake_sorting),
         cmocka_unit_test(test_fingerprint),     cmocka_unit_test(test_compressed),
         cmocka_unit_test(test_truncated),       cmocka_unit_test(test_long_file),
-        cmocka_unit_test(test_shipped),
+        cmocka_unit_test(test_shipped),         cmocka_unit_test(test_quoted),
     };
     return cmocka_run_group_tests_name("trace_reader", tests, NULL, NULL);
 }

@@ -26,9 +26,9 @@ bool trace_azure_read(struct trace_reading *reading)
         return false;
     if (result == LINE_END)
         return trace_wrong(reading, NULL, "the file is empty, expected the header " AZURE_HEADER);
-    struct csv_field fields[TRACE_COLUMNS_MAX];
+    struct csv_cell fields[TRACE_COLUMNS_MAX];
     uint32_t count = 0;
-    if (!csv_split(reading, line, fields, &count))
+    if (!trace_cells(reading, line, fields, &count))
         return false;
     if (count != 3 || strcasecmp(fields[0].text, columns.arrival_name) != 0 ||
         strcasecmp(fields[1].text, columns.prompt_name) != 0 || strcasecmp(fields[2].text, columns.output_name) != 0)

@@ -13,11 +13,6 @@
 
 /* ---- Lines ----------------------------------------------------------------------------------------------------- */
 
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\t';
-}
-
 /* The bytes of `text` that an error shows: at most 40, never half of a UTF-8 character. */
 static int shown(const char *text)
 {
@@ -30,61 +25,9 @@ static int shown(const char *text)
     return (int)length;
 }
 
-/* Reads a quoted field that begins at `*at`, in place, and leaves `*at` on the separator or the end. */
-static bool split_quoted(struct trace_reading *reading, char **at, struct csv_field *field)
+bool trace_cells(struct trace_reading *reading, char *line, struct csv_cell *cells, uint32_t *count)
 {
-    char *from = *at + 1;
-    char *to = from;
-    *field = (struct csv_field){.text = to};
-    for (;;) {
-        if (*from == '\0')
-            return trace_wrong(reading, NULL, "a quoted field does not end on its line, expected a closing '\"'");
-        if (*from == '"' && from[1] != '"')
-            break;
-        if (*from == '"')
-            from++;
-        *to++ = *from++;
-    }
-    from++;
-    while (is_blank(*from))
-        from++;
-    if (*from != ',' && *from != '\0')
-        return trace_wrong(reading, NULL, "'%c' follows a quoted field, expected ',' or the end of the line", *from);
-    field->length = (size_t)(to - field->text);
-    *at = from;
-    /* `to` lies at or before the closing quote, never on the separator. */
-    *to = '\0';
-    return true;
-}
-
-bool csv_split(struct trace_reading *reading, char *line, struct csv_field *fields, uint32_t *count)
-{
-    char *at = line;
-    *count = 0;
-    for (;;) {
-        if (*count == TRACE_COLUMNS_MAX)
-            return trace_wrong(reading, NULL, "more than %d columns", TRACE_COLUMNS_MAX);
-        struct csv_field *field = &fields[(*count)++];
-        while (is_blank(*at))
-            at++;
-        if (*at == '"') {
-            if (!split_quoted(reading, &at, field))
-                return false;
-        } else {
-            field->text = at;
-            at += strcspn(at, ",");
-            char *last = at;
-            while (last > field->text && is_blank(last[-1]))
-                last--;
-            field->length = (size_t)(last - field->text);
-        }
-        bool more = *at == ',';
-        field->text[field->length] = '\0';
-        if (!more)
-            break;
-        at++;
-    }
-    return true;
+    return csv_split(line, cells, TRACE_COLUMNS_MAX, count, reading->name, reading->line, reading->error);
 }
 
 /* ---- Numbers and times ----------------------------------------------------------------------------------------- */
@@ -298,7 +241,7 @@ static bool read_tokens(struct trace_reading *reading, const char *name, const c
 
 bool csv_rows(struct trace_reading *reading, const struct csv_columns *columns)
 {
-    struct csv_field fields[TRACE_COLUMNS_MAX];
+    struct csv_cell fields[TRACE_COLUMNS_MAX];
     for (;;) {
         char *line = NULL;
         size_t length = 0;
@@ -306,7 +249,7 @@ bool csv_rows(struct trace_reading *reading, const struct csv_columns *columns)
         if (result != LINE_READ)
             return result == LINE_END;
         uint32_t count = 0;
-        if (!csv_split(reading, line, fields, &count))
+        if (!trace_cells(reading, line, fields, &count))
             return false;
         if (count != columns->count)
             return trace_wrong(reading, NULL, "%" PRIu32 " column%s, expected %" PRIu32 " as in the header", count,
@@ -367,7 +310,7 @@ static const struct column_name *find_name(const char *text)
 }
 
 /* Says that no column of a kind is there, and which one was perhaps meant. */
-static bool column_missing(struct trace_reading *reading, enum column_kind kind, const struct csv_field *fields,
+static bool column_missing(struct trace_reading *reading, enum column_kind kind, const struct csv_cell *fields,
                            uint32_t count)
 {
     static const char *const wanted[COLUMN_KINDS] = {
@@ -391,7 +334,7 @@ static bool column_missing(struct trace_reading *reading, enum column_kind kind,
     return trace_wrong(reading, NULL, "%s", wanted[kind]);
 }
 
-static bool find_columns(struct trace_reading *reading, const struct csv_field *fields, uint32_t count,
+static bool find_columns(struct trace_reading *reading, const struct csv_cell *fields, uint32_t count,
                          struct csv_columns *columns)
 {
     bool found[COLUMN_KINDS] = {false};
@@ -421,6 +364,7 @@ bool trace_csv_read(struct trace_reading *reading)
 {
     char *line = NULL;
     size_t length = 0;
+    reading->csv = true;
     enum line_result result = trace_line(reading, &line, &length);
     if (result == LINE_FAILED)
         return false;
@@ -428,9 +372,9 @@ bool trace_csv_read(struct trace_reading *reading)
         return trace_wrong(reading, NULL,
                            "the file is empty, expected a header such as "
                            "arrival_s,prompt_tokens,output_tokens");
-    struct csv_field fields[TRACE_COLUMNS_MAX];
+    struct csv_cell fields[TRACE_COLUMNS_MAX];
     uint32_t count = 0;
     struct csv_columns columns;
-    return csv_split(reading, line, fields, &count) && find_columns(reading, fields, count, &columns) &&
+    return trace_cells(reading, line, fields, &count) && find_columns(reading, fields, count, &columns) &&
            csv_rows(reading, &columns);
 }

@@ -4,23 +4,25 @@
 #define TANDEM_WORLD_LOAD_TRACE_FORMAT_H
 
 #include "world/load/trace_reader.h"
+#include "host/csv.h"
+#include "host/input.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct archive;
 
 /* Arrivals lie below this, relative or since 1970: half of what 64 bits hold, so that sums of two cannot overflow. */
 #define TRACE_TIME_MAX (INT64_C(1) << 62)
 
 /* The state of one reading. */
 struct trace_reading {
-    struct archive *archive;
+    struct input *input;
     struct user_error *error;
     const char *name; /* of the file, for errors */
-    int line;         /* of the line last returned, from 1 */
-    bool ended;       /* the archive has no more bytes */
+    int line;         /* of the line last returned, from 1: its first, where quotes hold ends of lines */
+    int lines_more;   /* that it has beyond that */
+    bool ended;       /* the input has no more bytes */
+    bool csv;         /* ends of lines in quotes do not end a record */
     char *buffer;     /* bytes read ahead: [position, filled) are not yet returned */
     size_t position;
     size_t filled;
@@ -58,11 +60,6 @@ bool trace_servegen_read(struct trace_reading *reading);
 
 enum csv_time { CSV_TIME_DATE, CSV_TIME_S, CSV_TIME_MS, CSV_TIME_US, CSV_TIME_NS };
 
-struct csv_field {
-    char *text; /* NUL-terminated */
-    size_t length;
-};
-
 /* The columns that matter, found in the header. */
 struct csv_columns {
     uint32_t count; /* of the file */
@@ -75,8 +72,8 @@ struct csv_columns {
     char output_name[64];
 };
 
-/* Splits a line in place: unquoted fields lose blanks around them, quoted ones their quotes. */
-bool csv_split(struct trace_reading *reading, char *line, struct csv_field *fields, uint32_t *count);
+/* Splits a line in place; room for TRACE_COLUMNS_MAX. False: described. */
+bool trace_cells(struct trace_reading *reading, char *line, struct csv_cell *cells, uint32_t *count);
 
 /* Reads the rows after a header. */
 bool csv_rows(struct trace_reading *reading, const struct csv_columns *columns);

@@ -7,16 +7,11 @@
 #include "base/limits.h"
 #include "world/load/trace_format.h"
 
-#include <archive.h>
-#include <archive_entry.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define READ_BYTES (64 * 1024)
 #define BUFFER_BYTES (TRACE_LINE_MAX + READ_BYTES + 1)
@@ -32,20 +27,6 @@ bool trace_wrong(struct trace_reading *reading, const char *column, const char *
     return false;
 }
 
-static const char *reason(struct archive *archive)
-{
-    const char *text = archive != NULL ? archive_error_string(archive) : "no memory";
-    return text != NULL ? text : "no reason given";
-}
-
-/* Of bytes that do not come, even the first: opening looks into a compressed file. */
-static bool unreadable(struct archive *archive, const char *name, int line, struct user_error *error)
-{
-    user_error_set(error, name, line, NULL, "cannot be read, a compressed file damaged or truncated (%s)",
-                   reason(archive));
-    return false;
-}
-
 /* ---- Lines ----------------------------------------------------------------------------------------------------- */
 
 /* Reads on until a whole line, the longest allowed line or the end of the file is in the buffer. */
@@ -56,19 +37,26 @@ static bool fill(struct trace_reading *reading, size_t *length, bool *whole)
         char *start = reading->buffer + reading->position;
         size_t present = reading->filled - reading->position;
         char *end = memchr(start + searched, '\n', present - searched);
+        if (end != NULL && reading->csv && memchr(start, '"', (size_t)(end - start)) != NULL) {
+            size_t record = csv_record(start, present);
+            /* A quote that never closes is an error of the line on which it opens. */
+            bool hopeless = reading->ended || present > TRACE_LINE_MAX;
+            end = record != SIZE_MAX ? start + record : hopeless ? end : NULL;
+            searched = 0;
+        } else {
+            searched = present;
+        }
         *length = end != NULL ? (size_t)(end - start) : present;
         *whole = end != NULL;
         if (end != NULL || reading->ended || present > TRACE_LINE_MAX)
             return true;
-        searched = present;
         memmove(reading->buffer, start, present);
         reading->position = 0;
         reading->filled = present;
         size_t room = min_u64(READ_BYTES, BUFFER_BYTES - 1 - present);
-        la_ssize_t got = archive_read_data(reading->archive, reading->buffer + present, room);
-        if (got < 0) {
-            return unreadable(reading->archive, reading->name, reading->line + 1, reading->error);
-        }
+        int64_t got = input_read(reading->input, reading->buffer + present, room, reading->line + 1, reading->error);
+        if (got < 0)
+            return false;
         reading->ended = got == 0;
         reading->filled += (size_t)got;
     }
@@ -78,7 +66,9 @@ static bool check_text(struct trace_reading *reading, const char *line, size_t l
 {
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)line[i];
-        if ((c < 0x20 && c != '\t') || c == 0x7f)
+        bool inner = reading->csv && (c == '\n' || (c == '\r' && line[i + 1] == '\n')); /* in quotes */
+        reading->lines_more += c == '\n';
+        if ((c < 0x20 && c != '\t' && !inner) || c == 0x7f)
             return trace_wrong(reading, NULL,
                                "byte 0x%02x in column %zu is not text; expected UTF-8, plain or "
                                "compressed with xz, gzip or zstd",
@@ -103,7 +93,8 @@ static enum line_result line_any(struct trace_reading *reading, char **line, siz
         return LINE_FAILED;
     if (*length == 0 && !whole)
         return LINE_END;
-    reading->line++;
+    reading->line += 1 + reading->lines_more;
+    reading->lines_more = 0;
     char *start = reading->buffer + reading->position;
     reading->position += *length + whole;
     if (*length > TRACE_LINE_MAX) {
@@ -359,12 +350,6 @@ static bool read_rows(struct trace_reading *reading)
 
 static bool read_all(struct trace_reading *reading)
 {
-    struct archive_entry *entry = NULL;
-    int status = archive_read_next_header(reading->archive, &entry);
-    if (status == ARCHIVE_EOF)
-        reading->ended = true; /* an empty file */
-    else if (status < ARCHIVE_WARN)
-        return unreadable(reading->archive, reading->name, 0, reading->error);
     if (!read_rows(reading))
         return false;
     if (reading->trace->count == 0)
@@ -375,36 +360,21 @@ static bool read_all(struct trace_reading *reading)
     return true;
 }
 
-static struct archive *archive_new(void)
+/* Reads everything from an input that has been opened, or has not and is described, and closes it. */
+static struct trace_file *read_input(struct input *input, const char *name, enum trace_format format,
+                                     struct user_error *error)
 {
-    struct archive *archive = archive_read_new();
-    if (archive == NULL)
+    if (input == NULL)
         return NULL;
-    archive_read_support_filter_xz(archive);
-    archive_read_support_filter_gzip(archive);
-    archive_read_support_filter_zstd(archive);
-    archive_read_support_format_raw(archive);
-    archive_read_support_format_empty(archive);
-    return archive;
-}
-
-/* Reads everything from an archive that has been opened, and frees it. */
-static struct trace_file *read_archive(struct archive *archive, const char *name, enum trace_format format,
-                                       struct user_error *error)
-{
-    struct trace_reading reading = {.archive = archive, .error = error, .name = name};
+    struct trace_reading reading = {.input = input, .error = error, .name = name};
     reading.trace = calloc(1, sizeof *reading.trace);
     reading.buffer = malloc(BUFFER_BYTES);
-    bool read = false;
-    if (reading.trace == NULL || reading.buffer == NULL) {
-        user_error_set(error, name, 0, NULL, "no memory to read the trace");
-    } else {
-        snprintf(reading.trace->path, sizeof reading.trace->path, "%s", name);
-        reading.trace->format = format;
-        read = read_all(&reading);
-    }
+    CHECK(reading.trace != NULL && reading.buffer != NULL);
+    snprintf(reading.trace->path, sizeof reading.trace->path, "%s", name);
+    reading.trace->format = format;
+    bool read = read_all(&reading);
     free(reading.buffer);
-    archive_read_free(archive);
+    input_close(input);
     if (read)
         return reading.trace;
     trace_file_free(reading.trace);
@@ -413,34 +383,13 @@ static struct trace_file *read_archive(struct archive *archive, const char *name
 
 struct trace_file *trace_file_read(const char *path, enum trace_format format, struct user_error *error)
 {
-    struct stat status;
-    if (stat(path, &status) != 0 || access(path, R_OK) != 0) {
-        user_error_set(error, path, 0, NULL, "cannot be read: %s", strerror(errno));
-        return NULL;
-    }
-    if (S_ISDIR(status.st_mode)) {
-        user_error_set(error, path, 0, NULL, "is a directory, expected a trace file");
-        return NULL;
-    }
-    struct archive *archive = archive_new();
-    if (archive == NULL || archive_read_open_filename(archive, path, READ_BYTES) != ARCHIVE_OK) {
-        unreadable(archive, path, 0, error);
-        archive_read_free(archive);
-        return NULL;
-    }
-    return read_archive(archive, path, format, error);
+    return read_input(input_open(path, TRACE_BYTES_MAX, error), path, format, error);
 }
 
 struct trace_file *trace_file_read_memory(const void *bytes, size_t size, const char *name, enum trace_format format,
                                           struct user_error *error)
 {
-    struct archive *archive = archive_new();
-    if (archive == NULL || archive_read_open_memory(archive, bytes, size) != ARCHIVE_OK) {
-        unreadable(archive, name, 0, error);
-        archive_read_free(archive);
-        return NULL;
-    }
-    return read_archive(archive, name, format, error);
+    return read_input(input_open_memory(bytes, size, name, error), name, format, error);
 }
 
 void trace_file_free(struct trace_file *trace)

@@ -17,8 +17,8 @@
  * Names of columns are compared without regard to case. A date and time is "2023-11-16 18:15:46", with "T" for the
  * blank if so wished, up to nine decimals of a second, and an optional "Z" or "+hh:mm"; it is read to the nanosecond.
  * A plain arrival is a decimal number, "1e-05" included, exact to the nanosecond, a half rounded up. Files are UTF-8
- * text with or without byte order mark, lines end with LF or CRLF, fields may be quoted; plain or compressed with xz,
- * gzip or zstd, which is told from the bytes, not from the name.
+ * text with or without byte order mark, lines end with LF or CRLF, fields may be quoted (RFC 4180); plain or compressed
+ * with xz, gzip or zstd, which is told from the bytes, not from the name.
  *
  * What is refused, each as `file:line: column: what, expected`: a missing value of any kind (a missing timestamp is
  * never 0); a prompt or an output of fewer than 1 token (a row without output is a request that failed, and no replay
@@ -40,6 +40,9 @@
 
 /* Bytes of one line: the block ids of the longest request with 20 digits each are 90 KiB. */
 #define TRACE_LINE_MAX (256 * 1024)
+
+/* Bytes of one file, unpacked: every row that one may have, at 512 bytes each. */
+#define TRACE_BYTES_MAX (UINT64_C(16) << 30)
 
 /* Rows of one file: a week at 55 requests a second. */
 #define TRACE_ROWS_MAX (UINT32_C(1) << 25)

@@ -52,7 +52,7 @@ static bool read_number(struct trace_reading *reading, const char *column, const
     return true;
 }
 
-static bool read_quantiles(struct trace_reading *reading, const char *column, const struct csv_field *fields,
+static bool read_quantiles(struct trace_reading *reading, const char *column, const struct csv_cell *fields,
                            uint32_t *tokens)
 {
     for (uint32_t q = 0; q < QUANTILES; q++) {
@@ -65,7 +65,7 @@ static bool read_quantiles(struct trace_reading *reading, const char *column, co
     return true;
 }
 
-static bool read_lengths(struct trace_reading *reading, const struct csv_field *fields, uint32_t count,
+static bool read_lengths(struct trace_reading *reading, const struct csv_cell *fields, uint32_t count,
                          struct client *clients)
 {
     uint64_t index;
@@ -125,7 +125,7 @@ static bool draw_window(struct trace_reading *reading, const struct window *wind
     }
 }
 
-static bool read_window(struct trace_reading *reading, const struct csv_field *fields, uint32_t count,
+static bool read_window(struct trace_reading *reading, const struct csv_cell *fields, uint32_t count,
                         const struct client *clients)
 {
     struct window window;
@@ -156,11 +156,11 @@ bool trace_servegen_read(struct trace_reading *reading)
     size_t length = 0;
     bool read = true;
     while (read && (result = trace_line(reading, &line, &length)) == LINE_READ) {
-        struct csv_field fields[TRACE_COLUMNS_MAX];
+        struct csv_cell fields[TRACE_COLUMNS_MAX];
         uint32_t count = 0;
         if (line[0] == '#')
             continue;
-        read = csv_split(reading, line, fields, &count);
+        read = trace_cells(reading, line, fields, &count);
         if (read && strcmp(fields[0].text, "lengths") == 0)
             read = read_lengths(reading, fields, count, clients);
         else if (read && strcmp(fields[0].text, "window") == 0)

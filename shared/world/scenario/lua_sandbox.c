@@ -5,6 +5,7 @@
 #include "world/scenario/lua_sandbox.h"
 
 #include "base/arith.h"
+#include "host/input.h"
 #include "world/scenario/lua_library.h"
 
 #include <errno.h>
@@ -238,9 +239,10 @@ static void run(lua_State *L, const struct sandbox_source *source)
 
 char *sandbox_read_file(lua_State *L, const char *path, size_t *length)
 {
-    FILE *file = fopen(path, "rb");
+    struct user_error error = {.set = false};
+    FILE *file = input_file(path, &error);
     if (file == NULL)
-        sandbox_fail(L, path, 0, NULL, "cannot be read: %s", strerror(errno));
+        sandbox_fail(L, NULL, 0, NULL, "%s", error.text);
     char *text = malloc(SANDBOX_FILE_BYTES_MAX + 1);
     *length = text == NULL ? 0 : fread(text, 1, SANDBOX_FILE_BYTES_MAX + 1, file);
     bool failed = text == NULL || ferror(file) != 0;

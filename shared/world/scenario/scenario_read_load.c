@@ -4,6 +4,7 @@
 #include "world/scenario/scenario_internal.h"
 
 #include "base/limits.h"
+#include "host/input.h"
 #include "host/sha256.h"
 
 #include <errno.h>
@@ -94,15 +95,17 @@ static void hash_file(const struct cursor *load, const char *path, char *hex)
     static const size_t size = 1 << 16;
     struct sha256 hash;
     sha256_start(&hash);
-    FILE *file = fopen(path, "rb");
+    struct user_error error = {.set = false};
+    FILE *file = input_file(path, &error);
+    if (file == NULL)
+        cursor_fail(load, "file", "%s", error.text);
     void *buffer = lua_newuserdatauv(load->reader->L, size, 0);
     size_t length = 0;
-    while (file != NULL && (length = fread(buffer, 1, size, file)) > 0)
+    while ((length = fread(buffer, 1, size, file)) > 0)
         sha256_add(&hash, buffer, length);
     int reason = errno;
-    bool failed = file == NULL || ferror(file) != 0;
-    if (file != NULL)
-        fclose(file);
+    bool failed = ferror(file) != 0;
+    fclose(file);
     lua_pop(load->reader->L, 1);
     if (failed)
         cursor_fail(load, "file", "%s cannot be read: %s", path, strerror(reason));
