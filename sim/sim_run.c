@@ -331,6 +331,7 @@ static void tear_down(void *self)
     free(run->nodes);
     free(run->pages_held_peak);
     fault_play_free(run->faults);
+    prefill_peak_free(run->peak);
     shadow_free(run->shadow);
     oracle_free(run->oracle);
     prefill_peak_free(run->peak);
