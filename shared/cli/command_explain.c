@@ -2,6 +2,7 @@
 #include "cli/command.h"
 #include "run/compare/compare.h"
 #include "cli/explain_placement.h"
+#include "cli/explain_memory.h"
 #include "cli/explain_transfer.h"
 #include "host/interrupt.h"
 #include "host/output.h"
@@ -88,10 +89,12 @@ static void explain_scenario(const struct scenario *scenario, const struct outpu
 {
     if (output->format != OUTPUT_JSON) {
         scenario_explain(scenario, output->file);
+        explain_memory_print(scenario, output->file);
         explain_placement_print(scenario, output->file);
         return;
     }
     json_t *json = scenario_explain_json(scenario);
+    explain_memory_json(scenario, json);
     explain_placement_json(scenario, json);
     output_json(output, json);
     json_decref(json);
