@@ -74,13 +74,13 @@ static json_t *capacity_json(const struct scenario *scenario, const struct pool 
                                  sizeof ignored);
     const struct footprint *f = &here.footprint;
     parallelism_text(&pool->shardings[sharding], text, sizeof text);
-    json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pool", pool->name, "sharding", text,
-        "memory_share", share_of(pool->engine.memory_share), "share",
-        (double)pool->memory_utilization_permille / 1000.0, "weight_bytes", (json_int_t)f->weight_bytes,
-        "activation_bytes", (json_int_t)f->activation_bytes, "kv_bytes", (json_int_t)f->kv_bytes, "page_bytes",
-        (json_int_t)f->page_bytes, "pages", (json_int_t)f->pages, "kv_tokens", (json_int_t)here.tokens,
-        "kv_tokens_3_points_less", (json_int_t)less.tokens, "kv_tokens_3_points_more", (json_int_t)more.tokens);
+    json_t *json = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pool", pool->name,
+                             "sharding", text, "memory_share", share_of(pool->engine.memory_share), "share",
+                             (double)pool->memory_utilization_permille / 1000.0, "weight_bytes",
+                             (json_int_t)f->weight_bytes, "activation_bytes", (json_int_t)f->activation_bytes,
+                             "kv_bytes", (json_int_t)f->kv_bytes, "page_bytes", (json_int_t)f->page_bytes, "pages",
+                             (json_int_t)f->pages, "kv_tokens", (json_int_t)here.tokens, "kv_tokens_3_points_less",
+                             (json_int_t)less.tokens, "kv_tokens_3_points_more", (json_int_t)more.tokens);
     if (!fits)
         json_object_set_new(json, "refused", json_string(error));
     return json;

@@ -67,9 +67,10 @@ json_t *explain_transfer_json(const struct transfer_plan *plan, uint32_t tokens,
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "tokens", (json_int_t)tokens,
                      "unit_tokens", (json_int_t)plan->unit_tokens, "units", (json_int_t)totals.units, "source_pages",
                      (json_int_t)totals.source_pages, "pages", (json_int_t)totals.destination_pages, "planes",
-                     (json_int_t)plan->planes + plan->pairs[plan->pair_count - 1].plane_first, "layers", (json_int_t)plan->layers, "n_expected",
-                     (json_int_t)totals.expected, "tail_writes", (json_int_t)tail_writes, "writes_per_layer",
-                     (json_int_t)totals.writes_per_layer, "bytes", (json_int_t)totals.bytes, "pairs", pairs);
+                     (json_int_t)plan->planes + plan->pairs[plan->pair_count - 1].plane_first, "layers",
+                     (json_int_t)plan->layers, "n_expected", (json_int_t)totals.expected, "tail_writes",
+                     (json_int_t)tail_writes, "writes_per_layer", (json_int_t)totals.writes_per_layer, "bytes",
+                     (json_int_t)totals.bytes, "pairs", pairs);
 }
 
 /* ---- Table ----------------------------------------------------------------------------------------------------- */
@@ -193,10 +194,13 @@ bool explain_transfer_print(FILE *stream, const struct transfer_plan *plan, uint
             plan->unit_tokens * plan->destination_units_per_page);
     const struct transfer_pair *last = &plan->pairs[plan->pair_count - 1];
     fprintf(stream, "planes           %u (%s)\n", (unsigned)last->plane_first + plan->planes,
-            last->plane_first > 0 ? "latent and indexer keys" : plan->planes == 1 ? "latent" : "K and V");
+            last->plane_first > 0 ? "latent and indexer keys"
+            : plan->planes == 1   ? "latent"
+                                  : "K and V");
     fprintf(stream, "layers           %u, %" PRIu64 " writes each\n", (unsigned)plan->layers, totals.writes_per_layer);
     if (plan->window > 0)
-        fprintf(stream, "window           %" PRIu32 " tokens in %u layers, which leave out %" PRIu32 " units behind it\n",
+        fprintf(stream,
+                "window           %" PRIu32 " tokens in %u layers, which leave out %" PRIu32 " units behind it\n",
                 plan->window, (unsigned)(plan->layers - plan->behind->layers_carried),
                 transfer_units_behind(plan->window, plan->unit_tokens, tokens));
     fprintf(stream, "bytes            %" PRIu64 "\n", totals.bytes);

@@ -103,7 +103,8 @@ static uint64_t indexer_measure(const struct architecture *a, matrix_measure *me
         return 0;
     uint64_t width = a->q_latent_dim > 0 ? a->q_latent_dim : a->hidden;
     enum number_format format = architecture_attention_format(a);
-    return measure(format, (uint64_t)a->index_heads * a->index_dim, width) + measure(format, a->index_dim, a->hidden) + measure(FORMAT_BF16, a->index_heads, a->hidden);
+    return measure(format, (uint64_t)a->index_heads * a->index_dim, width) + measure(format, a->index_dim, a->hidden) +
+           measure(FORMAT_BF16, a->index_heads, a->hidden);
 }
 
 static uint64_t mlp_measure(enum number_format format, uint64_t hidden, uint64_t intermediate, matrix_measure *measure)
@@ -186,8 +187,8 @@ static uint64_t ends_bytes(const struct architecture *a, const struct parallelis
 static uint64_t attention_layer_bytes(const struct architecture *a, const struct kv_geometry *g)
 {
     uint64_t heads = a->heads / g->parallelism.tensor;
-    uint64_t bytes = attention_measure(a, heads, kv_rank_heads(g), measure_bytes(a)) +
-                     indexer_measure(a, measure_bytes(a));
+    uint64_t bytes =
+        attention_measure(a, heads, kv_rank_heads(g), measure_bytes(a)) + indexer_measure(a, measure_bytes(a));
     if (a->attention == ATTENTION_MLA)
         bytes += heads * ((uint64_t)a->nope_dim + a->value_dim) * a->latent_dim * BF16_BYTES;
     return bytes;
@@ -210,8 +211,8 @@ enum footprint_verdict footprint_weights(const struct architecture *a, const str
     uint64_t sparse = layers - dense;
 
     w->attention = layers * attention_layer_bytes(a, g);
-    w->dense_mlp = dense * mlp_measure(a->weight_format, a->hidden, ceil_div_u32(a->intermediate, p->tensor),
-                                       measure_bytes(a));
+    w->dense_mlp =
+        dense * mlp_measure(a->weight_format, a->hidden, ceil_div_u32(a->intermediate, p->tensor), measure_bytes(a));
     if (sparse > 0) {
         uint64_t share = ceil_div_u32(a->expert_intermediate, expert_split(p));
         uint64_t shared_share = ceil_div_u32(a->expert_intermediate, p->tensor);

@@ -93,10 +93,11 @@ uint64_t footprint_activation_bytes(const struct architecture *architecture, con
 
 /* What an engine's memory share is a share of. */
 enum memory_share {
-    MEMORY_SHARE_GPU = 0,    /* of the GPU, for weights, activations and KV (vLLM: gpu_memory_utilization) */
-    MEMORY_SHARE_STATIC = 1, /* of the GPU, for weights and KV; activations lie beside it (SGLang: mem_fraction_static) */
-    MEMORY_SHARE_FREE = 2,   /* of what weights and activations leave free, for KV (TensorRT-LLM:
-                                free_gpu_memory_fraction) */
+    MEMORY_SHARE_GPU = 0, /* of the GPU, for weights, activations and KV (vLLM: gpu_memory_utilization) */
+    MEMORY_SHARE_STATIC =
+        1,                 /* of the GPU, for weights and KV; activations lie beside it (SGLang: mem_fraction_static) */
+    MEMORY_SHARE_FREE = 2, /* of what weights and activations leave free, for KV (TensorRT-LLM:
+                              free_gpu_memory_fraction) */
 };
 
 /* What fits on a rank. Filled also when it does not fit, for the tightest stage, so that the report can say by how

@@ -118,7 +118,8 @@ static inline uint64_t kv_page_plane_bytes(const struct kv_geometry *g)
 /* Bytes that one token occupies on one rank of a stage that holds `layers` layers. */
 static inline uint64_t kv_token_rank_bytes(const struct kv_geometry *g, uint32_t layers)
 {
-    uint64_t planes_bytes = g->index_bytes > 0 ? (uint64_t)g->head_bytes + g->index_bytes : (uint64_t)g->head_bytes * g->planes;
+    uint64_t planes_bytes =
+        g->index_bytes > 0 ? (uint64_t)g->head_bytes + g->index_bytes : (uint64_t)g->head_bytes * g->planes;
     return kv_rank_heads(g) * planes_bytes * layers;
 }
 

@@ -118,7 +118,8 @@ static enum geometry_refusal sides_check(const struct kv_geometry *source, const
     if (refusal != GEOMETRY_OK)
         return refusal;
     if (source->planes != destination->planes || source->head_bytes != destination->head_bytes ||
-        source->index_bytes != destination->index_bytes || source->kv_heads != destination->kv_heads || source->layout != destination->layout)
+        source->index_bytes != destination->index_bytes || source->kv_heads != destination->kv_heads ||
+        source->layout != destination->layout)
         return GEOMETRY_MODEL;
     if (source->layers != destination->layers || source->window != destination->window ||
         source->full_layers != destination->full_layers)

@@ -38,8 +38,8 @@ struct transfer_plan {
     uint32_t destination_units_per_page; /* 1, or destination page tokens / unit_tokens */
     uint16_t planes;                     /* of a pair; a cache whose planes are not alike has a pair for each */
     uint16_t layers;
-    uint16_t layers_carried; /* fewer than `layers` where pairs leave out the windowed ones */
-    uint32_t window;         /* as the geometries'; 0 in a plan that leaves the windowed layers out */
+    uint16_t layers_carried;            /* fewer than `layers` where pairs leave out the windowed ones */
+    uint32_t window;                    /* as the geometries'; 0 in a plan that leaves the windowed layers out */
     const struct transfer_plan *behind; /* for units that lie wholly behind the window: the same without the windowed
                                            layers. NULL: every unit takes all layers */
     uint32_t pair_count;

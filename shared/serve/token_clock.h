@@ -1,8 +1,8 @@
 /* Tokens over steps, for a batch whose every sequence takes the same number of tokens in a step.
  *
  * Without speculation that number is 1. A step that verifies d drafted tokens, each accepted with probability a if all
- * before it were, yields 1 + a + a^2 + ... + a^d on average; with the shares s1 ... sd of steps that accept the token of
- * each place, as engines report them, 1 + s1 + ... + sd. Sequences would draw around that mean one by one; here all
+ * before it were, yields 1 + a + a^2 + ... + a^d on average; with the shares s1 ... sd of steps that accept the token
+ * of each place, as engines report them, 1 + s1 + ... + sd. Sequences would draw around that mean one by one; here all
  * of a batch advance by the same whole number of tokens, whose sum over steps follows the mean: what is kept per
  * instance stays one number, and a steady step costs nothing per sequence.
  */

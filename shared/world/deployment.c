@@ -176,9 +176,9 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
     uint64_t activation_bytes =
         draft_bytes + footprint_activation_bytes(&model, &member->geometry, step_tokens(pool), sampled(pool));
     struct footprint *footprint = &member->footprint;
-    enum footprint_verdict verdict = footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes,
-                                                        pool->engine.memory_share, pool->memory_utilization_permille,
-                                                        activation_bytes, footprint);
+    enum footprint_verdict verdict =
+        footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes, pool->engine.memory_share,
+                           pool->memory_utilization_permille, activation_bytes, footprint);
     if (verdict == FOOTPRINT_FITS && draft_page_bytes > 0) {
         /* Pages of both models come in pairs. */
         uint64_t pair_bytes = footprint->page_bytes + draft_page_bytes;

@@ -135,8 +135,8 @@ static void measure_part(struct device_model *model, struct kernel_chooser *choo
 {
     struct attention_shape *full = &part->full;
     if (wants_module(model, a)) {
-        const struct kernel_sheet *decode =
-            keep(model, kernel_choose_module(chooser, full, architecture_attention_format(a), false, sheet_next(model)));
+        const struct kernel_sheet *decode = keep(
+            model, kernel_choose_module(chooser, full, architecture_attention_format(a), false, sheet_next(model)));
         const struct kernel_sheet *prefill =
             keep(model, kernel_choose_module(chooser, full, architecture_attention_format(a), true, sheet_next(model)));
         full->module = decode != NULL && prefill != NULL;

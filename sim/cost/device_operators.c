@@ -192,7 +192,8 @@ static void add_attention_gqa(const struct pass *pass)
     uint32_t count = pass->layers;
     double heads = pass->part->full.heads * a->head_dim;
     double kv = pass->part->full.kv_heads * a->head_dim;
-    add_gemm(pass, "qkv projection", pass->tokens, count, heads + 2.0 * kv, a->hidden, architecture_attention_format(a));
+    add_gemm(pass, "qkv projection", pass->tokens, count, heads + 2.0 * kv, a->hidden,
+             architecture_attention_format(a));
     add_pass(pass, "norm, rope, cache write", count, norm_bytes(a) + 4.0 * (heads + 2.0 * kv),
              launches(pass, 2.0, 1.0));
     attention_here(pass);
@@ -227,9 +228,11 @@ static void add_attention_mla(const struct pass *pass)
     double down = latent + a->q_latent_dim;
     if (a->q_latent_dim > 0) {
         add_gemm(pass, "latent projections", pass->tokens, count, down, a->hidden, architecture_attention_format(a));
-        add_gemm(pass, "query up-projection", pass->tokens, count, query, a->q_latent_dim, architecture_attention_format(a));
+        add_gemm(pass, "query up-projection", pass->tokens, count, query, a->q_latent_dim,
+                 architecture_attention_format(a));
     } else {
-        add_gemm(pass, "latent projections", pass->tokens, count, latent + query, a->hidden, architecture_attention_format(a));
+        add_gemm(pass, "latent projections", pass->tokens, count, latent + query, a->hidden,
+                 architecture_attention_format(a));
     }
     add_pass(pass, "norms, rope, cache write", count, norm_bytes(a) + 4.0 * down + 4.0 * query, 3.0);
     add_indexer(pass);

@@ -1,5 +1,5 @@
-/* config.json from anyone, behind a zero byte the hf_quant_config.json beside it: whatever the bytes, the reader gives a
- * model within its limits or says what is wrong. */
+/* config.json from anyone, behind a zero byte the hf_quant_config.json beside it: whatever the bytes, the reader gives
+ * a model within its limits or says what is wrong. */
 #include "world/scenario/model_config.h"
 
 #include "base/check.h"

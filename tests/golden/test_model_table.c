@@ -1,5 +1,5 @@
-/* Every public config of tests/data/model-configs.jsonl is read or refused by name and reason; docs/models.md says which,
- * and is made here. What is read has the parameters and the weights that its makers publish.
+/* Every public config of tests/data/model-configs.jsonl is read or refused by name and reason; docs/models.md says
+ * which, and is made here. What is read has the parameters and the weights that its makers publish.
  */
 #define _XOPEN_SOURCE 700
 
@@ -145,17 +145,18 @@ static void test_table(void **state)
     char *text;
     size_t length;
     FILE *table = open_memstream(&text, &length);
-    fprintf(table,
-            "# Models that `hf(\"config.json\")` reads\n\n"
-            "Made by `scripts/model-table` from tests/data/model-configs.jsonl: %u public configurations, of which %u are "
-            "read and\n%u refused, each with its reason. Parameters and weights are those of the language model as it is "
-            "served: without\ntowers that see or hear, without draft layers, MLA's decompression also in its absorbed "
-            "halves. KV bytes are of a\ntoken in all layers, copies of replicated heads left out.\n\n"
-            "## Read\n\n"
-            "| model | parameters, 10^9 | active, 10^9 | weights, GB | KV bytes a token | weights are | KV is |\n"
-            "|---|---|---|---|---|---|---|\n%s\n"
-            "## Refused\n\n| model | because |\n|---|---|\n%s",
-            lists.read_count + lists.refused_count, lists.read_count, lists.refused_count, lists.read, lists.refused);
+    fprintf(
+        table,
+        "# Models that `hf(\"config.json\")` reads\n\n"
+        "Made by `scripts/model-table` from tests/data/model-configs.jsonl: %u public configurations, of which %u are "
+        "read and\n%u refused, each with its reason. Parameters and weights are those of the language model as it is "
+        "served: without\ntowers that see or hear, without draft layers, MLA's decompression also in its absorbed "
+        "halves. KV bytes are of a\ntoken in all layers, copies of replicated heads left out.\n\n"
+        "## Read\n\n"
+        "| model | parameters, 10^9 | active, 10^9 | weights, GB | KV bytes a token | weights are | KV is |\n"
+        "|---|---|---|---|---|---|---|\n%s\n"
+        "## Refused\n\n| model | because |\n|---|---|\n%s",
+        lists.read_count + lists.refused_count, lists.read_count, lists.refused_count, lists.read, lists.refused);
     fclose(table);
     char message[1024];
     const char *bless = getenv("TANDEM_BLESS");

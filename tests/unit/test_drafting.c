@@ -78,9 +78,11 @@ static void refusals_name_what_cannot_be(void **state)
         {pair, "{ { tensor = 8 } },\n", "{ { tensor = 8 }, { tensor = 4, pipeline = 2 } },\n",
          "plan.lua:7: pools.decode.draft: drafting over pipeline stages is not modelled (shardings.2)"},
         {pair, "acceptance = percent(80)", "acceptance = { percent(80), percent(60) }",
-         "plan.lua:7: pools.decode.draft.acceptance: 2 places for 1 tokens; one share, or one for each token, is wanted"},
+         "plan.lua:7: pools.decode.draft.acceptance: 2 places for 1 tokens; one share, or one for each token, is "
+         "wanted"},
         {pair, "tokens = 1, acceptance = percent(80)", "tokens = 2, acceptance = { percent(60), percent(80) }",
-         "plan.lua:7: pools.decode.draft.acceptance.2: more than the place before it, without which it is not accepted"},
+         "plan.lua:7: pools.decode.draft.acceptance.2: more than the place before it, without which it is not "
+         "accepted"},
         {pair, "acceptance = percent(80)", "acceptance = { 0.8 }",
          "plan.lua:7: pools.decode.draft.acceptance.1: a share is wanted, not the bare number 0.8: write it as in "
          "percent(0.8)"},

@@ -251,7 +251,8 @@ static void test_does_not_fit(void **state)
     /* Exactly the weights, one byte less than a page, and a page. */
     uint64_t taken = f.weight_bytes + GIB;
     assert_int_equal(footprint_kv_pages(r1, &g, taken - 1, MEMORY_SHARE_GPU, 1000, GIB, &f), FOOTPRINT_WEIGHTS);
-    assert_int_equal(footprint_kv_pages(r1, &g, taken + f.page_bytes - 1, MEMORY_SHARE_GPU, 1000, GIB, &f), FOOTPRINT_PAGES);
+    assert_int_equal(footprint_kv_pages(r1, &g, taken + f.page_bytes - 1, MEMORY_SHARE_GPU, 1000, GIB, &f),
+                     FOOTPRINT_PAGES);
     assert_int_equal(footprint_kv_pages(r1, &g, taken + f.page_bytes, MEMORY_SHARE_GPU, 1000, GIB, &f), FOOTPRINT_FITS);
     assert_true(f.pages == 1);
 
@@ -287,13 +288,14 @@ static void test_activations_of_experts(void **state)
     assert_true(footprint_activation_bytes(r1, &mixed, 1024, 0) < footprint_activation_bytes(r1, &g, 1024, 0));
 }
 
-/* The same 90 % of 141 GiB under the three engines: vLLM takes activations out of the share, SGLang leaves them beside it
- * while there is room, TensorRT-LLM shares what is free. */
+/* The same 90 % of 141 GiB under the three engines: vLLM takes activations out of the share, SGLang leaves them beside
+ * it while there is room, TensorRT-LLM shares what is free. */
 static void test_memory_shares(void **state)
 {
     (void)state;
     const struct architecture *r1 = known_model("DeepSeek-R1");
-    struct kv_geometry g = geometry_of(r1, (struct parallelism){.tensor = 8, .data = 1, .expert = 1, .pipeline = 1}, 64);
+    struct kv_geometry g =
+        geometry_of(r1, (struct parallelism){.tensor = 8, .data = 1, .expert = 1, .pipeline = 1}, 64);
     struct footprint f;
     uint64_t memory = 141 * GIB;
     uint64_t activations = 4 * GIB;
@@ -312,18 +314,12 @@ static void test_memory_shares(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_shares),
-        cmocka_unit_test(test_total_parameters),
-        cmocka_unit_test(test_exact_count),
-        cmocka_unit_test(test_active_parameters),
-        cmocka_unit_test(test_matrix_bytes),
-        cmocka_unit_test(test_weights_of_one_rank),
-        cmocka_unit_test(test_weights_are_split),
-        cmocka_unit_test(test_weights_of_experts),
-        cmocka_unit_test(test_kv_bytes_of_a_token),
-        cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_does_not_fit),
-        cmocka_unit_test(test_activations_of_experts),
+        cmocka_unit_test(test_memory_shares),       cmocka_unit_test(test_total_parameters),
+        cmocka_unit_test(test_exact_count),         cmocka_unit_test(test_active_parameters),
+        cmocka_unit_test(test_matrix_bytes),        cmocka_unit_test(test_weights_of_one_rank),
+        cmocka_unit_test(test_weights_are_split),   cmocka_unit_test(test_weights_of_experts),
+        cmocka_unit_test(test_kv_bytes_of_a_token), cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_does_not_fit),        cmocka_unit_test(test_activations_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,8 +189,9 @@ static void test_refused_models(void **state)
     assert_non_null(strstr(error.text, "hf(\"nowhere/config.json\"): there is no such file beside the scenario"));
 }
 
-#define SMALL "\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, \"num_attention_heads\": 4, "         \
-              "\"vocab_size\": 9, \"intermediate_size\": 8"
+#define SMALL                                                                                                          \
+    "\"model_type\": \"llama\", \"num_hidden_layers\": 2, \"hidden_size\": 64, \"num_attention_heads\": 4, "           \
+    "\"vocab_size\": 9, \"intermediate_size\": 8"
 #define PLAIN SMALL ", \"torch_dtype\": \"bfloat16\""
 
 static bool read_text(const char *name, const char *text, const char *beside, struct architecture *model,
@@ -245,14 +246,16 @@ static void test_formats(void **state)
     assert_formats(QUANTIZED("\"quant_algo\": \"NVFP4\", \"kv_cache_scheme\": {\"num_bits\": 8, \"type\": \"float\"}, "
                              "\"ignore\": [\"lm_head\", \"model.layers.0.self_attn*\", \"model.layers.1.self_attn*\"]"),
                    NULL, FORMAT_FP4, FORMAT_BF16, FORMAT_FP8);
-    assert_formats(QUANTIZED("\"quant_method\": \"compressed-tensors\", \"ignore\": [\"re:.*self_attn.*\"], " GROUP(
-                       "\"type\": \"float\", \"num_bits\": 8, \"strategy\": \"block\", \"block_structure\": [128, 128]")),
-                   NULL, FORMAT_FP8_BLOCK, FORMAT_BF16, FORMAT_BF16);
+    assert_formats(
+        QUANTIZED("\"quant_method\": \"compressed-tensors\", \"ignore\": [\"re:.*self_attn.*\"], " GROUP(
+            "\"type\": \"float\", \"num_bits\": 8, \"strategy\": \"block\", \"block_structure\": [128, 128]")),
+        NULL, FORMAT_FP8_BLOCK, FORMAT_BF16, FORMAT_BF16);
     assert_formats(QUANTIZED("\"quant_method\": \"awq\", \"bits\": 4"), NULL, FORMAT_INT4, FORMAT_INT4, FORMAT_BF16);
-    assert_formats("{" PLAIN "}",
-                   "{\"quantization\": {\"quant_algo\": \"NVFP4\", \"kv_cache_quant_algo\": \"FP8\", \"exclude_modules\": "
-                   "[\"lm_head\"]}}",
-                   FORMAT_FP4, FORMAT_FP4, FORMAT_FP8);
+    assert_formats(
+        "{" PLAIN "}",
+        "{\"quantization\": {\"quant_algo\": \"NVFP4\", \"kv_cache_quant_algo\": \"FP8\", \"exclude_modules\": "
+        "[\"lm_head\"]}}",
+        FORMAT_FP4, FORMAT_FP4, FORMAT_FP8);
 }
 
 /* Nothing is taken for bf16 that says something else. */
@@ -270,22 +273,28 @@ static void test_formats_refused(void **state)
     assert_format_refused("model", QUANTIZED("\"quant_algo\": \"W4A8_AWQ\""), NULL, "'W4A8_AWQ' is not modelled");
     assert_format_refused("model", QUANTIZED("\"quant_algo\": \"FP8\", \"kv_cache_quant_algo\": \"NVFP4\""), NULL,
                           "kv_cache_quant_algo: 'NVFP4' is not modelled");
-    assert_format_refused("model", QUANTIZED("\"quant_algo\": \"FP8\", \"kv_cache_scheme\": {\"type\": \"int\", "
-                                             "\"num_bits\": 8}"),
+    assert_format_refused("model",
+                          QUANTIZED("\"quant_algo\": \"FP8\", \"kv_cache_scheme\": {\"type\": \"int\", "
+                                    "\"num_bits\": 8}"),
                           NULL, "kv_cache_scheme: 'another scheme' is not modelled");
     assert_format_refused("model", QUANTIZED("\"quant_method\": \"gptq\", \"bits\": 8"), NULL, "only 4 bits");
-    assert_format_refused("model", QUANTIZED("\"quant_method\": \"compressed-tensors\""), NULL, "config_groups: missing");
-    assert_format_refused("model", QUANTIZED("\"quant_algo\": \"FP8\", \"ignore\": [\"model.layers.0.self_attn*\"]"), NULL,
-                          "exempts the attention projections of 1 of 2 layers");
+    assert_format_refused("model", QUANTIZED("\"quant_method\": \"compressed-tensors\""), NULL,
+                          "config_groups: missing");
+    assert_format_refused("model", QUANTIZED("\"quant_algo\": \"FP8\", \"ignore\": [\"model.layers.0.self_attn*\"]"),
+                          NULL, "exempts the attention projections of 1 of 2 layers");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_written_by_hand), cmocka_unit_test(test_other_families),
-        cmocka_unit_test(test_nested_and_int4),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_refused_models),    cmocka_unit_test(test_python_json),
-        cmocka_unit_test(test_formats),           cmocka_unit_test(test_formats_refused),
+        cmocka_unit_test(test_as_written_by_hand),
+        cmocka_unit_test(test_other_families),
+        cmocka_unit_test(test_nested_and_int4),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refused_models),
+        cmocka_unit_test(test_python_json),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_formats_refused),
     };
     return cmocka_run_group_tests(tests, scenario_text_setup, scenario_text_teardown);
 }

@@ -283,8 +283,8 @@ static void test_count_is_64_bits(void **state)
                 UINT64_C(8) * 126 * 2 * REQUEST_TOKENS_MAX);
 }
 
-/* GLM-5 in fp8 from one DP8 EP8 prefiller to TP4: a 64-token page is a latent and an indexer's keys in each of 78 layers,
- * two writes to every rank (86,580 of each for 1,110 pages). */
+/* GLM-5 in fp8 from one DP8 EP8 prefiller to TP4: a 64-token page is a latent and an indexer's keys in each of 78
+ * layers, two writes to every rank (86,580 of each for 1,110 pages). */
 static void test_sparse_attention_writes_twice(void **state)
 {
     (void)state;
@@ -305,11 +305,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sparse_attention_writes_twice),
-        cmocka_unit_test(test_worked_examples),  cmocka_unit_test(test_units),
-        cmocka_unit_test(test_offsets_hnd),      cmocka_unit_test(test_offsets_nhd),
-        cmocka_unit_test(test_unequal_pages),    cmocka_unit_test(test_replicas_spread),
-        cmocka_unit_test(test_latent_spreads),   cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_too_many_pairs),
+        cmocka_unit_test(test_worked_examples),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_offsets_hnd),
+        cmocka_unit_test(test_offsets_nhd),
+        cmocka_unit_test(test_unequal_pages),
+        cmocka_unit_test(test_replicas_spread),
+        cmocka_unit_test(test_latent_spreads),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_too_many_pairs),
         cmocka_unit_test(test_count_is_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

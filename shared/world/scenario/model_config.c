@@ -283,8 +283,7 @@ static bool read_llama4(const struct config *config)
     model->shared_experts = 1;
     if (model->moe_interval < 2)
         model->moe_interval = 0;
-    return model->moe_interval == 0 ||
-           read_number(config, "intermediate_size_mlp", 1, 1 << 22, &model->intermediate);
+    return model->moe_interval == 0 || read_number(config, "intermediate_size_mlp", 1, 1 << 22, &model->intermediate);
 }
 
 static bool read_step(const struct config *config)

@@ -1,8 +1,8 @@
 /* A model from the config.json that its makers publish beside the weights.
  *
- * Known are the families of the table in model_config.c, whose parts the cost model knows, as language models also where
- * they see. Any other family, and any feature of a known one that would change the arithmetic and is not modelled, is
- * refused by name and reason: a model that is half understood would give wrong numbers without a sign.
+ * Known are the families of the table in model_config.c, whose parts the cost model knows, as language models also
+ * where they see. Any other family, and any feature of a known one that would change the arithmetic and is not
+ * modelled, is refused by name and reason: a model that is half understood would give wrong numbers without a sign.
  *
  * Formats: `quantization_config` decides (fp8, fp8 with 128 x 128 blocks, mxfp4, GPTQ and AWQ of 4 bits,
  * compressed-tensors, modelopt with or without a method), or hf_quant_config.json beside the file; without either the

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- What a list exempts ------------------------------------------------------------------------------------------ */
+/* ---- What a list exempts ------------------------------------------------------------------------------------------
+ */
 
 /* The parts of a layer that a checkpoint may leave in bf16. */
 enum part { PART_ATTENTION, PART_OUTPUT, PART_MLP, PART_SHARED, PART_EXPERTS, PARTS };
@@ -124,7 +125,8 @@ static bool part_exempt(const struct config *config, const char *key, const stru
                 end - first);
 }
 
-/* ---- Formats ------------------------------------------------------------------------------------------------------ */
+/* ---- Formats ------------------------------------------------------------------------------------------------------
+ */
 
 /* `format` for every part but those that the file exempts. */
 static bool set_formats(const struct config *config, const json_t *quantization, enum number_format format)
@@ -252,7 +254,8 @@ static bool read_groups(const struct config *config, const json_t *quantization)
     json_int_t block = 0;
     if (json_object_size(groups) == 0)
         return FAIL(config, key, "missing, expected groups of weights");
-    json_object_foreach (groups, name, group) {
+    json_object_foreach(groups, name, group)
+    {
         const json_t *weights = json_object_get(group, "weights");
         enum number_format here = group_format(weights);
         const char *type = text_at(weights, "type");
@@ -327,7 +330,8 @@ static bool read_quantization(const struct config *config, const json_t *quantiz
                 method);
 }
 
-/* ---- Without quantization ----------------------------------------------------------------------------------------- */
+/* ---- Without quantization -----------------------------------------------------------------------------------------
+ */
 
 /* A format that stands as a word in a model's name; NULL: none. */
 static const char *format_in_name(const char *name)
@@ -360,10 +364,10 @@ static bool read_plain(const struct config *config, const char *name)
                     "beside this file",
                     word);
     if (type == NULL)
-        return FAIL(config, "torch_dtype", "missing, and there is no quantization_config: expected bfloat16 or float16");
+        return FAIL(config, "torch_dtype",
+                    "missing, and there is no quantization_config: expected bfloat16 or float16");
     if (!is(text, "bfloat16") && !is(text, "float16"))
-        return FAIL(config, key,
-                    "'%.40s' without a quantization_config is not modelled; expected bfloat16 or float16",
+        return FAIL(config, key, "'%.40s' without a quantization_config is not modelled; expected bfloat16 or float16",
                     text == NULL ? "not a text" : text);
     return true;
 }
@@ -389,8 +393,8 @@ bool model_formats_read(const struct config *config, const char *name, const str
     /* One word where it says all. */
     if (model->attention_weight_format == model->weight_format)
         model->attention_weight_format = 0;
-    if (model->output_weight_format == (model->attention_weight_format != 0 ? model->attention_weight_format
-                                                                            : model->weight_format))
+    if (model->output_weight_format ==
+        (model->attention_weight_format != 0 ? model->attention_weight_format : model->weight_format))
         model->output_weight_format = 0;
     return true;
 }

@@ -173,8 +173,8 @@ static void read_draft(const struct cursor *pool, struct pool *result)
     read_fields(&cursor, &schema_draft, result);
     lua_setfield(L, -2, "acceptance");
     if (listed && places != scheduler->draft_tokens)
-        cursor_fail(&cursor, "acceptance", "%u places for %u tokens; one share, or one for each token, is wanted", places,
-                    scheduler->draft_tokens);
+        cursor_fail(&cursor, "acceptance", "%u places for %u tokens; one share, or one for each token, is wanted",
+                    places, scheduler->draft_tokens);
     int type = cursor_push(&cursor, "head");
     const struct word_mark *mark = scenario_word(L, -1);
     bool mtp = type == LUA_TNIL || (type == LUA_TSTRING && strcmp(lua_tostring(L, -1), "mtp") == 0);

@@ -54,11 +54,9 @@ static const struct field_name weight_names[] = {{"bf16", FORMAT_BF16},
                                                  {"int4", FORMAT_INT4}};
 
 /* Of a part of the model: "same" is what stands for the whole. */
-static const struct field_name part_weight_names[] = {{"same", 0}, {"bf16", FORMAT_BF16},
-                                                 {"fp8", FORMAT_FP8},
-                                                 {"fp8_block", FORMAT_FP8_BLOCK},
-                                                 {"fp4", FORMAT_FP4},
-                                                 {"int4", FORMAT_INT4}};
+static const struct field_name part_weight_names[] = {{"same", 0},         {"bf16", FORMAT_BF16},
+                                                      {"fp8", FORMAT_FP8}, {"fp8_block", FORMAT_FP8_BLOCK},
+                                                      {"fp4", FORMAT_FP4}, {"int4", FORMAT_INT4}};
 static const struct field_name cache_names[] = {{"bf16", FORMAT_BF16}, {"fp8", FORMAT_FP8}};
 
 static const struct field model_fields[] = {
