@@ -251,18 +251,32 @@ uint64_t footprint_activation_bytes(const struct architecture *a, const struct k
 }
 
 /* Pages that fit on a rank of one stage, and why none do. */
-static enum footprint_verdict stage_pages(const struct footprint *f, uint64_t *pages)
+static enum footprint_verdict stage_pages(struct footprint *f, uint64_t memory_bytes, enum memory_share share,
+                                          uint32_t share_permille)
 {
-    *pages = 0;
     uint64_t taken = add_u64(f->weight_bytes, f->activation_bytes);
-    if (taken > f->usable_bytes)
-        return FOOTPRINT_WEIGHTS;
-    *pages = (f->usable_bytes - taken) / f->page_bytes;
-    return *pages == 0 ? FOOTPRINT_PAGES : FOOTPRINT_FITS;
+    uint64_t part = mul_div_floor_u64(memory_bytes, share_permille, 1000);
+    f->usable_bytes = share == MEMORY_SHARE_FREE ? memory_bytes : part;
+    f->kv_bytes = f->pages = 0;
+    if (share == MEMORY_SHARE_STATIC) {
+        /* The share holds no activations, but the GPU does. */
+        part = f->activation_bytes > memory_bytes ? 0 : min_u64(part, memory_bytes - f->activation_bytes);
+        if (f->weight_bytes > part)
+            return FOOTPRINT_WEIGHTS;
+        f->kv_bytes = part - f->weight_bytes;
+    } else {
+        if (taken > f->usable_bytes)
+            return FOOTPRINT_WEIGHTS;
+        f->kv_bytes = f->usable_bytes - taken;
+        if (share == MEMORY_SHARE_FREE)
+            f->kv_bytes = mul_div_floor_u64(f->kv_bytes, share_permille, 1000);
+    }
+    f->pages = f->kv_bytes / f->page_bytes;
+    return f->pages == 0 ? FOOTPRINT_PAGES : FOOTPRINT_FITS;
 }
 
 enum footprint_verdict footprint_kv_pages(const struct architecture *a, const struct kv_geometry *g,
-                                          uint64_t memory_bytes, uint32_t utilization_permille,
+                                          uint64_t memory_bytes, enum memory_share share, uint32_t share_permille,
                                           uint64_t activation_bytes, struct footprint *footprint)
 {
     struct footprint_weights weights;
@@ -271,17 +285,16 @@ enum footprint_verdict footprint_kv_pages(const struct architecture *a, const st
     if (tightest != FOOTPRINT_FITS)
         return tightest;
 
-    uint64_t usable_bytes = mul_div_floor_u64(memory_bytes, utilization_permille, 1000);
     uint64_t overrun_max = 0; /* of the stages whose weights do not fit, the one that is furthest from it is reported */
     for (uint32_t stage = 0; stage < g->parallelism.pipeline; stage++) {
         uint32_t layers = (uint32_t)g->stage_layer_first[stage + 1] - g->stage_layer_first[stage];
-        struct footprint here = {.stage = stage, .usable_bytes = usable_bytes, .activation_bytes = activation_bytes};
+        struct footprint here = {.stage = stage, .activation_bytes = activation_bytes};
         CHECK(footprint_weights(a, g, stage, &weights) == FOOTPRINT_FITS);
         here.weight_bytes = weights.total;
         here.page_bytes = kv_token_rank_bytes(g, layers) * g->page_tokens;
 
-        enum footprint_verdict verdict = stage_pages(&here, &here.pages);
-        uint64_t overrun = verdict == FOOTPRINT_WEIGHTS ? weights.total + activation_bytes - usable_bytes : 0;
+        enum footprint_verdict verdict = stage_pages(&here, memory_bytes, share, share_permille);
+        uint64_t overrun = verdict == FOOTPRINT_WEIGHTS ? weights.total : 0;
         if (stage == 0 || overrun > overrun_max || (overrun == overrun_max && here.pages < footprint->pages)) {
             *footprint = here;
             overrun_max = overrun;

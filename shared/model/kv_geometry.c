@@ -42,6 +42,8 @@ enum geometry_refusal kv_geometry_check(const struct kv_geometry *g)
     /* One latent, one key: offsets of both planes are those of tokens. */
     if (g->index_bytes > 0 && (g->planes != 2 || g->kv_heads != 1 || g->index_bytes > g->head_bytes))
         return GEOMETRY_MODEL;
+    if (g->window > 0 && (g->full_layers == 0 || g->full_layers >= g->layers))
+        return GEOMETRY_LAYERS;
     /* Offsets inside a page's plane are 32 bits. Heads and tokens are 16 bits each, so the product fits 64. */
     if (kv_page_plane_bytes(g) > UINT32_MAX)
         return GEOMETRY_LIMIT;
@@ -77,6 +79,13 @@ enum geometry_refusal kv_geometry_make(const struct architecture *architecture, 
     if (architecture->index_topk > 0) {
         geometry->planes = 2;
         geometry->index_bytes = architecture->index_dim + KV_INDEX_SCALE_BYTES;
+    }
+    geometry->full_layers = geometry->layers;
+    /* Where no layer looks further back than the window, pages keep what they would anyway. */
+    uint32_t full = architecture->full_layers;
+    if (architecture->window > 0 && full > 0 && full < architecture->layers) {
+        geometry->window = architecture->window;
+        geometry->full_layers = (uint16_t)full;
     }
     geometry->layout = layout;
     geometry->parallelism = parallelism;
@@ -139,6 +148,8 @@ uint64_t kv_geometry_hash(const struct kv_geometry *g)
         hash = hash_fold(hash, g->stage_layer_first[stage]);
     if (g->index_bytes > 0)
         hash = hash_fold(hash, g->index_bytes);
+    if (g->window > 0)
+        hash = hash_fold(hash, (uint64_t)g->window << 16 | g->full_layers);
     hash ^= hash >> 33;
     hash *= UINT64_C(0xff51afd7ed558ccd);
     return hash ^ (hash >> 33);

@@ -42,6 +42,9 @@ struct kv_geometry {
     uint16_t page_tokens; /* S */
     uint32_t head_bytes;  /* bytes of one head of one token in one plane: D * e */
     uint32_t index_bytes; /* the same in plane 1, where that holds an indexer's keys; 0: planes are alike */
+    uint32_t window;      /* tokens that the windowed layers look back, the own one included; 0: none are windowed */
+    uint16_t full_layers; /* layers that look back to the first token; spread evenly over `layers`, the last of each
+                             stretch. Without a window: layers */
     enum kv_layout layout;
     struct parallelism parallelism;
     uint16_t stage_layer_first[STAGES_MAX + 1]; /* global ids; stage s holds [first[s], first[s + 1]) */
@@ -87,6 +90,18 @@ static inline uint32_t kv_rank_heads(const struct kv_geometry *g)
 static inline uint32_t kv_replicas(const struct kv_geometry *g)
 {
     return g->parallelism.tensor > g->kv_heads ? (uint32_t)g->parallelism.tensor / g->kv_heads : 1;
+}
+
+/* Of the first `end` layers, those without a window. */
+static inline uint32_t kv_full_layers(const struct kv_geometry *g, uint32_t end)
+{
+    return g->window == 0 ? end : (uint32_t)((uint64_t)end * g->full_layers / g->layers);
+}
+
+/* The first token whose KV the windowed layers still read when `tokens` tokens are there and the next is computed. */
+static inline uint32_t kv_window_first(uint32_t window, uint32_t tokens)
+{
+    return window == 0 || tokens < window ? 0 : tokens + 1 - window;
 }
 
 static inline uint32_t kv_plane_head_bytes(const struct kv_geometry *g, uint32_t plane)

@@ -15,10 +15,16 @@
  * and, when the step has ended the prompt, the tail. */
 #define PREFILL_PAGE_WRITES 2
 #define PREFILL_TAIL_WRITES 1
+#define PREFILL_WINDOW_WRITES 1 /* one write of a prompt crosses the window and becomes two */
 
 static inline uint32_t prefill_writes_max(const struct node_config *config)
 {
-    return PREFILL_PAGE_WRITES + (config->tail_writes > 0 ? PREFILL_TAIL_WRITES : 0);
+    uint32_t writes = PREFILL_PAGE_WRITES;
+    if (config->geometry.window > 0)
+        writes += PREFILL_WINDOW_WRITES;
+    if (config->tail_writes > 0)
+        writes += PREFILL_TAIL_WRITES;
+    return writes;
 }
 
 /* Queues the sequence (state QUEUED) on the group with the fewest queued tokens. wanted and deadline are set. */

@@ -148,6 +148,22 @@ static bool whole(const struct memory *memory, const struct cell *cell)
     return cell->there[memory->words - 1] == last;
 }
 
+/* The same for what a sequence of `tokens` tokens still reads: of windowed layers, tokens in the window. */
+static bool read_whole(const struct memory *memory, const struct cell *cell, uint32_t position, uint32_t tokens)
+{
+    const struct kv_geometry *g = memory->geometry;
+    if (position >= kv_window_first(g->window, tokens))
+        return whole(memory, cell);
+    uint32_t in_layer = g->planes * kv_rank_heads(g);
+    for (uint32_t place = 0; place < memory->places; place++) {
+        uint32_t layer = place / in_layer % g->layers;
+        bool full = kv_full_layers(g, layer + 1) > kv_full_layers(g, layer);
+        if (full && (cell->there[place / 64] >> place % 64 & 1) == 0)
+            return false;
+    }
+    return true;
+}
+
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
 /* Tokens [0, end) of the sequence are where its pages are, whole. */
@@ -163,7 +179,7 @@ static void expect_tokens(struct shadow *shadow, uint32_t node, const struct hol
     }
     for (uint32_t t = 0; t < end; t++) {
         const struct cell *cell = cell_at(memory, h->group, h->pages[t / page_tokens], t % page_tokens);
-        if (cell->tag == tag_of(shadow, h->request, t) && whole(memory, cell))
+        if (cell->tag == tag_of(shadow, h->request, t) && read_whole(memory, cell, t, end))
             continue;
         checkers_fail(shadow->checkers, node,
                       "a step of request %" PRIu32 " begins behind %" PRIu32 " tokens, but token %" PRIu32
@@ -555,7 +571,7 @@ static void complete(struct shadow *shadow, uint32_t node, uint32_t immediate, u
     for (uint32_t t = transfer->first; t < transfer->wanted; t++) {
         uint32_t page = transfer->pages[t / page_tokens - transfer->first / page_tokens];
         struct cell *cell = cell_at(memory, transfer->group, page, t % page_tokens);
-        if (cell->epoch != transfer->epoch || !whole(memory, cell)) {
+        if (cell->epoch != transfer->epoch || !read_whole(memory, cell, t, transfer->wanted)) {
             checkers_fail(shadow->checkers, node,
                           "request %" PRIu32 " is complete, but not all of token %" PRIu32 " is there",
                           transfer->request, t);

@@ -211,6 +211,9 @@ const struct schema schema_replace = {replace_fields, LENGTH(replace_fields)};
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};
 
+static const struct field_name share_names[] = {
+    {"gpu", MEMORY_SHARE_GPU}, {"static", MEMORY_SHARE_STATIC}, {"free", MEMORY_SHARE_FREE}};
+
 static const struct field engine_fields[] = {
     NAME("kernels", struct engine, kernels, ENGINE_NEUTRAL, engine_names),
     TIME("host", struct engine, host_ns, ENGINE_HOST_NS, 0, NS_PER_S),
@@ -223,6 +226,7 @@ static const struct field engine_fields[] = {
     QUANTITY("overlap", struct engine, overlap_permille, QUANTITY_SHARE, 0, 0, 1000),
     COUNT("receive", struct engine, receive_steps, 0, 0, 1 << 16, NULL),
     COUNT("gather", struct engine, gather_steps, 0, 0, 1 << 16, NULL),
+    NAME("memory_share", struct engine, memory_share, MEMORY_SHARE_GPU, share_names),
 };
 const struct schema schema_engine = {engine_fields, LENGTH(engine_fields)};
 
