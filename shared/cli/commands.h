@@ -14,7 +14,7 @@ extern const struct command command_validate;
 extern const struct command command_pack;
 extern const struct command command_fuzz;
 extern const struct command command_check;
-extern const struct command command_trace;
+extern const struct command command_timeline;
 extern const struct command command_runs;
 extern const struct command command_show;
 extern const struct command command_rm;

@@ -13,7 +13,7 @@ const struct command *const commands[] = {
     &command_explain,
     &command_compare,
     &command_check,
-    &command_trace,
+    &command_timeline,
     &command_runs,
     &command_show,
     &command_rm,

@@ -1,4 +1,4 @@
-/* See draw.h. */
+/* See fuzz_draw.h. */
 #include "sim/swarm/fuzz_draw.h"
 
 #include "sim/swarm/fuzz_draw_internal.h"
@@ -246,7 +246,7 @@ static void draw_pools(struct rng *rng, const struct tastes *tastes, struct draw
     static const uint32_t pages[] = {16, 16, 8, 4, 1, 32};
     uint32_t most = 1;
     for (size_t i = 0; i < LENGTH(pools); i++) {
-        if ((pools[i].role == ROLE_MIXED) != tastes->colocated ||
+        if ((pools[i].role == ROLE_MIXED) != tastes->aggregated ||
             (pools[i].second && !(tastes->pools && one_in(rng, 2))))
             continue;
         uint32_t page = pages[rng_below(rng, LENGTH(pages))];
@@ -365,8 +365,8 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
 
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
 {
-    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
-    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
     if (one_in(rng, 8))
         scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
                                                         .prefill_tokens_per_s = between(rng, 10000, 1000000)};
@@ -393,7 +393,7 @@ static struct tastes draw_tastes(struct rng *rng)
         .tight = one_in(rng, 2),
         .tail = one_in(rng, 3),
         .drafts = one_in(rng, 5),
-        .colocated = one_in(rng, 5),
+        .aggregated = one_in(rng, 5),
         .pools = one_in(rng, 8),
         .generated = one_in(rng, 5),
         .bursts = one_in(rng, 3),
@@ -416,7 +416,7 @@ void fuzz_draw(uint64_t seed, struct drawn *drawn)
     struct rng rng = rng_stream(seed, 0, RNG_FAULTS);
     struct scenario *scenario = &drawn->scenario;
     const struct tastes tastes = draw_tastes(&rng);
-    bool late_nacks = tastes.late_nacks && !tastes.colocated;
+    bool late_nacks = tastes.late_nacks && !tastes.aggregated;
     memset(scenario, 0, sizeof *scenario);
     snprintf(scenario->name, sizeof scenario->name, "fuzz-%" PRIu64, seed);
     snprintf(scenario->question, sizeof scenario->question, "What goes wrong with seed %" PRIu64 "?", seed);

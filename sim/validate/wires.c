@@ -281,8 +281,8 @@ bool validate_layerwise(struct validation_set *set, const struct validation_opti
     static const char *const columns[2] = {"colocated_us", "disaggregated_us"};
     static const char *const keys[2][2] = {{"layerwise-colocated", "layerwise-colocated-fit"},
                                            {"layerwise-disaggregated", "layerwise-disaggregated-fit"}};
-    static const char *const sources[2][2] = {{"layer-wise transfer: TTFT colocated, no fitted constant",
-                                               "layer-wise transfer: TTFT colocated, prefill scale and offset"},
+    static const char *const sources[2][2] = {{"layer-wise transfer: TTFT aggregated, no fitted constant",
+                                               "layer-wise transfer: TTFT aggregated, prefill scale and offset"},
                                               {"layer-wise transfer: TTFT disaggregated, no fitted constant",
                                                "layer-wise transfer: TTFT disaggregated, prefill scale and offset"}};
     (void)options;

@@ -45,9 +45,9 @@ static void draw_geometry(struct rng *rng, struct kv_geometry *geometry)
 
 static struct cluster_config draw_config(struct rng *rng)
 {
-    bool colocated = one_in(rng, 4);
-    uint32_t prefill = colocated ? 0 : between(rng, 1, 2), decode = colocated ? 0 : between(rng, 1, 2);
-    struct cluster_config config = cluster_config_of(prefill, decode, colocated ? between(rng, 1, 3) : 0);
+    bool aggregated = one_in(rng, 4);
+    uint32_t prefill = aggregated ? 0 : between(rng, 1, 2), decode = aggregated ? 0 : between(rng, 1, 2);
+    struct cluster_config config = cluster_config_of(prefill, decode, aggregated ? between(rng, 1, 3) : 0);
     bool tail = one_in(rng, 3), cached = one_in(rng, 2), tight = one_in(rng, 2);
     uint32_t queue = between(rng, QUEUE_FCFS, QUEUE_EARLIEST_DEADLINE);
     struct kv_geometry geometry[ROLE_MIXED + 1];
@@ -77,8 +77,8 @@ static struct cluster_config draw_config(struct rng *rng)
         node->messenger.handoffs_max = between(rng, 1, 8);
         node->messenger.deadline_ns = deadline_ns;
     }
-    config.nodes[0].decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
-    config.nodes[0].prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    config.nodes[0].decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    config.nodes[0].prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
     config.cost.slope_q32 = one_in(rng, 2) ? UINT64_C(1) << 36 : 0;
     config.watcher_ns = (int64_t)between(rng, 0, 3000);
     return config;

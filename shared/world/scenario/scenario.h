@@ -206,7 +206,7 @@ struct plan_space {
     uint32_t nodes_max;        /* machines in all; 0: only the pools' own ranges limit */
     uint32_t requests;         /* requests of one probing run */
     uint32_t seeds;            /* runs per probed rate, at least 2 */
-    uint32_t compare_mixed;    /* 1: also plan colocated serving on the same machines */
+    uint32_t compare_mixed;    /* 1: also plan aggregated serving on the same machines */
 };
 
 struct vary {
