@@ -334,7 +334,6 @@ static void tear_down(void *self)
     prefill_peak_free(run->peak);
     shadow_free(run->shadow);
     oracle_free(run->oracle);
-    prefill_peak_free(run->peak);
     checkers_free(run->checkers);
     sim_free(run->sim);
     run_models_free(&run->own_models);

@@ -92,8 +92,13 @@ static void run_round(struct scenario *scenario, uint32_t stages, enum node_role
     struct run_result result;
     watched.node = watch;
     watched.count = 0;
-    sim_run(scenario, &choice, 1, &(struct sim_options){.devices = made, .steps = watch_steps, .check_every = 1},
-            &result);
+    run_play(&sim_backend,
+             &(struct run_config){.scenario = scenario,
+                                  .choice = &choice,
+                                  .seed = 1,
+                                  .options = &(struct sim_options){.devices = made, .check_every = 1},
+                                  .listener = {.steps = watch_steps}},
+             &result);
     if (result.status != RUN_COMPLETE)
         fail_msg("%s", result.text);
     run_result_free(&result);
@@ -172,7 +177,11 @@ static void mixed_instances_under_pressure(void **state)
         scenario->load.abort_after_ns = 5 * NS_PER_S;
         struct deployment_choice choice = deployment_default(scenario);
         struct run_result result;
-        sim_run(scenario, &choice, 1, &(struct sim_options){.check_every = 1}, &result);
+        run_play(
+            &sim_backend,
+            &(struct run_config){
+                .scenario = scenario, .choice = &choice, .seed = 1, .options = &(struct sim_options){.check_every = 1}},
+            &result);
         if (result.status != RUN_COMPLETE)
             fail_msg("%u stages: %s", stages, result.text);
         assert_true(result.summary.completed > 150);
@@ -222,7 +231,12 @@ static void steps_beyond_peak_are_found(void **state)
         if (under_watch.deployment == NULL)
             fail_msg("%s", error);
         struct run_result result;
-        sim_run(scenario, &choice, 1, &(struct sim_options){.devices = made, .ready = watch_peak}, &result);
+        run_play(&sim_backend,
+                 &(struct run_config){.scenario = scenario,
+                                      .choice = &choice,
+                                      .seed = 1,
+                                      .options = &(struct sim_options){.devices = made, .ready = watch_peak}},
+                 &result);
         const char *failure = checkers_failure(under_watch.checkers);
         if (scale == 1 && (failure == NULL || strstr(failure, "their operations at peak take") == NULL))
             fail_msg("said: %s", failure == NULL ? "nothing" : failure);

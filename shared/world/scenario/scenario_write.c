@@ -106,8 +106,8 @@ static void write_draft(FILE *out, const struct pool *pool)
     bool listed = scheduler->place_permille[0] > 0;
     write_fields(out, &schema_draft, pool, listed ? by_place : NULL);
     for (uint32_t k = 0; listed && k < scheduler->draft_tokens; k++)
-        fprintf(out, "%spermille(%u)%s", k == 0 ? "acceptance = { " : "", (unsigned)scheduler->place_permille[k],
-                k + 1 == scheduler->draft_tokens ? " }, " : ", ");
+        fprintf(out, "%spercent(%u.%u)%s", k == 0 ? "acceptance = { " : "", scheduler->place_permille[k] / 10u,
+                scheduler->place_permille[k] % 10u, k + 1 == scheduler->draft_tokens ? " }, " : ", ");
     if (pool->draft.head == DRAFT_MODEL)
         write_model(out, "head", &pool->draft.model);
     fprintf(out, "},\n");
