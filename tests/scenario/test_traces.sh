@@ -23,7 +23,8 @@ play() { # FILE FORMAT [load.KEY=VALUE...]: rows as request|prompt|output|cached
     rm -f "$here/a.db"
     answers run "$here/trace.lua" --db "$here/a.db" --set "load.file='$file'" --set "load.format='$format'" \
         "${set[@]}"
-    sqlite3 "$here/a.db" 'SELECT request, prompt_tokens, output_tokens, cached_tokens, arrived_ns / 1000000 FROM request'
+    sqlite3 "$here/a.db" \
+        'SELECT request, prompt_tokens, output_tokens, cached_tokens, arrived_ns / 1000000 FROM request'
 }
 gap() { # A B: milliseconds from the end of request A to the arrival of B
     sqlite3 "$here/a.db" "SELECT (b.arrived_ns - a.finished_ns) / 1000000 FROM request a, request b
