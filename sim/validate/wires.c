@@ -277,7 +277,7 @@ static void ttft_table(struct validation *v, const struct csv_table *table, cons
 
 bool validate_layerwise(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
-    static const char *const names[2] = {"layerwise-qwen3-235b-colocated", "layerwise-qwen3-235b"};
+    static const char *const names[2] = {"layerwise-qwen3-235b-aggregated", "layerwise-qwen3-235b"};
     static const char *const columns[2] = {"colocated_us", "disaggregated_us"};
     static const char *const keys[2][2] = {{"layerwise-colocated", "layerwise-colocated-fit"},
                                            {"layerwise-disaggregated", "layerwise-disaggregated-fit"}};
