@@ -11,9 +11,10 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <signal.h>
 #include <string.h>
 
 #define LIBRARY "libfabric.so.1"
@@ -38,17 +39,20 @@ static int find(void *handle, const char *name, void *function, size_t size)
     return symbol != NULL;
 }
 
-/* A library that libfabric brings along (PSM's) takes SIGINT and more for itself when it is loaded, and ends the
- * program with status 1. Signals are the program's. */
+/* What the library brings along (libinfinipath) takes signals for itself, Ctrl-C among them, and ends the process with
+ * status 1 at each. They stay with who had them. */
 static void *open_library(void)
 {
-    static const int taken[] = {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGFPE};
-    struct sigaction before[sizeof taken / sizeof *taken];
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
-        sigaction(taken[i], NULL, &before[i]);
+    static const int taken[] = {SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT, SIGTERM};
+    enum { COUNT = sizeof taken / sizeof taken[0] };
+    struct sigaction before[COUNT];
+    bool known[COUNT];
+    for (size_t i = 0; i < COUNT; i++)
+        known[i] = sigaction(taken[i], NULL, &before[i]) == 0;
     void *handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
-        sigaction(taken[i], &before[i], NULL);
+    for (size_t i = 0; i < COUNT; i++)
+        if (known[i])
+            sigaction(taken[i], &before[i], NULL);
     return handle;
 }
 
