@@ -283,6 +283,7 @@ static void open_arrivals_come_when_they_are_due(void **state)
             assert_int_equal(wish.arrived_ns[i], i * 10 * NS_PER_MS);
         assert_int_equal(heard.rows, 20);
         assert_int_equal(wish.answers, 0);
+        assert_int_equal(wish.counts, 0); /* from the start */
         assert_int_equal(wish.ended, 1);
         assert_int_equal(result.summary.arrived, 20);
         assert_int_equal(result.summary.end_ns, 19 * 10 * NS_PER_MS + SERVICE_NS);
@@ -400,6 +401,14 @@ static void what_counts_begins_with_the_first_request_behind_the_warm_up(void **
     assert_int_equal(wish.counts, 1);
     assert_int_equal(wish.counted_ns, 4 * 10 * NS_PER_MS);
     assert_int_equal(result.summary.start_ns, 4 * 10 * NS_PER_MS);
+    run_result_free(&result);
+    /* A run that ends before its warm-up has no time that counts, and none that is negative. */
+    scenario->load.warmup_requests = 0;
+    scenario->load.warmup_ns = 3600 * NS_PER_S;
+    wish = (struct wish){0};
+    play(&prompt_backend, scenario, NULL, &wish, &heard, &result);
+    assert_int_equal(result.status, RUN_COMPLETE);
+    assert_int_equal(result.summary.start_ns, result.summary.end_ns);
     run_result_free(&result);
     free(scenario);
 }
@@ -544,6 +553,7 @@ static void what_does_not_complete_leaves_nothing(void **state)
     assert_int_equal(store(results, &late_backend, &wish, first, NULL, &run, &error), RUN_COMPLETE);
     assert_true(results_run_read(results, run, &report, &error));
     assert_int_not_equal(run, first);
+    assert_non_null(strstr(report.params, "replay="));
     run_report_free(&report);
     fixture_close(results);
     fixture_remove(path);
