@@ -40,12 +40,12 @@ enum geometry_refusal kv_geometry_check(const struct kv_geometry *g)
     if (g->kv_heads % p->tensor != 0 && p->tensor % g->kv_heads != 0)
         return GEOMETRY_HEADS;
     /* One latent, one key: offsets of both planes are those of tokens. */
-    if (g->index_bytes > 0 && (g->planes != 2 || g->kv_heads != 1 || g->index_bytes > g->head_bytes))
+    if (g->index_bytes > 0 && (g->planes != 2 || g->kv_heads != 1))
         return GEOMETRY_MODEL;
     if (g->window > 0 && (g->full_layers == 0 || g->full_layers >= g->layers))
         return GEOMETRY_LAYERS;
     /* Offsets inside a page's plane are 32 bits. Heads and tokens are 16 bits each, so the product fits 64. */
-    if (kv_page_plane_bytes(g) > UINT32_MAX)
+    if (kv_page_plane_bytes(g) > UINT32_MAX || (uint64_t)g->index_bytes * g->page_tokens > UINT32_MAX)
         return GEOMETRY_LIMIT;
     if (g->stage_layer_first[0] != 0 || g->stage_layer_first[p->pipeline] != g->layers)
         return GEOMETRY_LAYERS;

@@ -184,6 +184,9 @@ bool instance_take_pages(struct instance *instance, uint32_t slot, uint32_t toke
     CHECK(s->page_count == 0);
     uint32_t need = kv_pages(&instance->config->geometry, tokens);
     CHECK(need <= instance->pages_max);
+    /* Of a block that was moved here, windowed layers may have been left out: what they read now comes again. */
+    if (instance->config->role == ROLE_DECODE && instance->config->geometry.window > 0)
+        cached_limit = kv_window_first(instance->config->geometry.window, cached_limit);
     uint32_t whole = instance_whole_blocks(instance, s, cached_limit);
     uint32_t unpinned = 0;
     uint32_t blocks = whole == 0 ? 0 : page_pool_peek(pool, instance_blocks(instance, slot), whole, &unpinned);

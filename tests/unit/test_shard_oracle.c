@@ -453,6 +453,58 @@ static void test_every_chunking(void **state)
         }
 }
 
+/* The windowed layers' tokens [0, tokens) that the token after them reads: those less than `window` before it. A unit
+ * none of whose tokens is read by windowed layers goes without them, any other with all layers. */
+static void window_check(const struct kv_geometry *from, const struct kv_geometry *to, uint32_t tokens)
+{
+    struct side source = side_make(from, 0, tokens, source_memory);
+    struct side destination = side_make(to, 0, tokens, destination_memory);
+    assert_int_equal(transfer_plan_make(from, 0, to, 0, 0, &plan), GEOMETRY_OK);
+    uint32_t unit_tokens = plan.unit_tokens;
+    uint32_t units = transfer_units(&plan, tokens);
+    uint32_t behind = 0;
+    while ((behind + 1) * unit_tokens - 1 + to->window <= tokens)
+        behind++;
+    assert_int_equal(transfer_units_behind(to->window, unit_tokens, tokens), behind);
+    side_fill(&source);
+    memset(destination_memory, POISON, destination.size);
+    memset(written, 0, destination.size);
+    uint64_t each = plan.writes_per_unit;
+    assert_int_equal(units_write(&source, &destination, behind, units), (units - behind) * each);
+    assert_int_equal(transfer_plan_make_behind(from, 0, to, 0, 0, &plan), GEOMETRY_OK);
+    assert_int_equal(plan.writes_per_unit * from->layers, each * from->full_layers);
+    assert_int_equal(units_write(&source, &destination, 0, behind), behind * plan.writes_per_unit);
+
+    uint32_t held[KV_HEADS_MAX];
+    for (uint32_t rank = 0; rank < kv_ranks(&to->parallelism); rank++) {
+        uint32_t heads = heads_held(to->kv_heads, to->parallelism.tensor, rank % to->parallelism.tensor, held);
+        for (uint32_t token = 0; token < destination.pages * to->page_tokens; token++)
+            for (uint32_t layer = 0; layer < to->layers; layer++) {
+                bool full = (layer + 1) * to->full_layers / to->layers > layer * to->full_layers / to->layers;
+                bool here = rank_holds_layer(to, rank / to->parallelism.tensor, layer) && token < units * unit_tokens;
+                size_t at =
+                    plane_at(&destination, rank, page_physical(&destination, token / to->page_tokens), layer, 0);
+                at += element_at(&destination, 0, heads, 0, token % to->page_tokens);
+                element_check(at, here && (full || token >= behind * unit_tokens), tag_of(layer, 0, held[0], token));
+            }
+    }
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    for (uint16_t full = 1; full < LAYERS; full++)
+        for (size_t p = 0; p < COUNT(page_sizes); p++)
+            for (uint32_t window = 1; window <= 12; window++) {
+                struct kv_geometry from = geometry_of((struct shape){4, 2, 2, 1, 1, page_sizes[p][0], LAYOUT_HND, 0});
+                struct kv_geometry to = geometry_of((struct shape){4, 2, 4, 1, 2, page_sizes[p][1], LAYOUT_HND, 1});
+                from.window = to.window = window;
+                from.full_layers = to.full_layers = full;
+                for (uint32_t tokens = 1; tokens <= 24; tokens++)
+                    window_check(&from, &to, tokens);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -460,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_odd_heads),
         cmocka_unit_test(test_latent),
         cmocka_unit_test(test_latent_and_index),
+        cmocka_unit_test(test_windows),
         cmocka_unit_test(test_every_chunking),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

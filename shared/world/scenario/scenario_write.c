@@ -74,7 +74,6 @@ static void write_machine(FILE *out, const struct hardware *machine)
             fprintf(out, "steps { ");
             write_fields(out, &schema_steps, table, NULL);
             write_fields(out, &schema_steps_draft, table, NULL);
-            write_fields(out, &schema_steps_flight, table, NULL);
             fprintf(out, "sharding = { ");
             write_fields(out, &schema_sharding, &table->parallelism, NULL);
             fprintf(out, "},");
@@ -105,9 +104,12 @@ static void write_draft(FILE *out, const struct pool *pool)
     const struct scheduler_policy *scheduler = &pool->scheduler;
     bool listed = scheduler->place_permille[0] > 0;
     write_fields(out, &schema_draft, pool, listed ? by_place : NULL);
-    for (uint32_t k = 0; listed && k < scheduler->draft_tokens; k++)
-        fprintf(out, "%spercent(%u.%u)%s", k == 0 ? "acceptance = { " : "", scheduler->place_permille[k] / 10u,
-                scheduler->place_permille[k] % 10u, k + 1 == scheduler->draft_tokens ? " }, " : ", ");
+    for (uint32_t k = 0; listed && k < scheduler->draft_tokens; k++) {
+        char share[QUANTITY_TEXT_SIZE];
+        quantity_text(QUANTITY_SHARE, scheduler->place_permille[k], share);
+        fprintf(out, "%s%s%s", k == 0 ? "acceptance = { " : "", share,
+                k + 1 == scheduler->draft_tokens ? " }, " : ", ");
+    }
     if (pool->draft.head == DRAFT_MODEL)
         write_model(out, "head", &pool->draft.model);
     fprintf(out, "},\n");
