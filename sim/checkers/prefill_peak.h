@@ -5,8 +5,8 @@
  * other, so that it takes at least all operations over one stage's peak; and as stages work side by side on launches
  * that follow each other, two of them end no closer than the later one's operations over the peak of all stages.
  *
- * On in every simulated run whose steps are modelled: a table of measured steps is beyond a machine's nominal peak or
- * not.
+ * On in every simulated run on GPUs that are shipped: a user's own measurements may be beyond what a machine is said to
+ * reach.
  */
 #ifndef TANDEM_SIM_CHECKERS_PREFILL_PEAK_H
 #define TANDEM_SIM_CHECKERS_PREFILL_PEAK_H

@@ -204,6 +204,7 @@ static struct device_model *model_make(const struct device_request *request, con
         free(model);
         return NULL;
     }
+    model->own_kernels = gpu_tables_find(hardware->gpu) == NULL;
     device_init(&model->device, hardware);
     model->engine = engine != NULL && engine->kernels != 0 ? *engine : engine_neutral();
     model->engine.prefill_permille = engine_prefill_permille(&model->engine, architecture->experts);
@@ -268,7 +269,7 @@ void device_model_free(struct device_model *model)
 
 bool device_model_is_measured(const struct device_model *model)
 {
-    return model->is_measured;
+    return model->is_measured || model->own_kernels;
 }
 
 uint32_t device_stages(const struct device_model *model)

@@ -85,7 +85,8 @@ void device_step(const struct device_model *model, const struct step_group *grou
 /* What a launch of decode steps takes beyond its steps; 0 where that is not known apart from them. */
 int64_t device_launch_ns(const struct device_model *model);
 
-/* Whether its steps come from a table of the machine's own, not from kernels and rooflines. */
+/* Whether its steps, or all kernels of its GPU, come from measurements of the user's own, which may be beyond what the
+ * machine is said to reach. */
 bool device_model_is_measured(const struct device_model *model);
 
 /* Pipeline stages that a step passes while others are in the rest of them. */

@@ -103,6 +103,7 @@ struct drafting_shape {
 struct device_model {
     bool is_measured; /* then `measured` stands for everything below it */
     struct measured_steps measured;
+    bool own_kernels; /* of a GPU that is not shipped */
     struct device device;
     struct engine engine;
     struct model_part main;

@@ -23,6 +23,8 @@ struct round_device {
     uint32_t stages;
 };
 
+static uint64_t pairs_seen; /* of queries and keys, over all steps */
+
 static void round_step(const void *model, const struct step_group *groups, uint32_t group_count, struct step_time *time)
 {
     const struct round_device *device = model;
@@ -31,6 +33,7 @@ static void round_step(const void *model, const struct step_group *groups, uint3
     for (uint32_t g = 0; g < group_count; g++) {
         tokens += groups[g].prefill_tokens;
         decode += groups[g].decode_sequences;
+        pairs_seen += groups[g].prefill_pairs;
     }
     *time = (struct step_time){.bound = BOUND_COMPUTE, .hop_ns = HOP_NS};
     time->stage_ns = (int64_t)(tokens * (uint64_t)STAGE_NS / CHUNK) + (decode > 0 ? STAGE_NS : 0);
@@ -122,7 +125,10 @@ static void chunks_follow_each_other(void **state)
     for (uint32_t stages = 1; stages <= 8; stages *= 2) {
         for (uint32_t chunks = 1; chunks <= 9; chunks += 2) {
             struct scenario *scenario = one_prompt(chunks);
+            pairs_seen = 0;
             run_round(scenario, stages, ROLE_PREFILL, 1);
+            uint64_t tokens = chunks * CHUNK;
+            assert_int_equal(pairs_seen, tokens * (tokens + 1) / 2); /* each sees all before it */
             assert_int_equal(watched.count, chunks);
             int64_t took_ns = watched.rows[chunks - 1].end_ns - watched.rows[0].start_ns;
             int64_t expected_ns = (int64_t)(chunks + stages - 1) * STAGE_NS + (int64_t)(stages - 1) * HOP_NS;
@@ -192,6 +198,28 @@ static void mixed_instances_under_pressure(void **state)
     free(scenario);
 }
 
+/* Clients leave while chunks of their prompts are in several stages, and pages wait for the last of them. */
+static void prompts_are_cancelled_in_the_stages(void **state)
+{
+    (void)state;
+    struct scenario *scenario = malloc(sizeof *scenario);
+    scenario_llama_70b(scenario, 1, 1, 40, 300);
+    scenario->load.prompt = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1000, .high = 4000};
+    scenario->load.output = (struct length_distribution){.kind = LENGTH_CONSTANT, .low = 4, .high = 4};
+    scenario->load.abort_permille = 600;
+    scenario->load.abort_after_ns = NS_PER_S / 2;
+    scenario->pools[0].scheduler.token_budget = 256;
+    scenario->pools[0].shardings[0].pipeline = 4;
+    struct deployment_choice choice = deployment_default(scenario);
+    struct run_result result;
+    sim_run(scenario, &choice, 1, &(struct sim_options){.check_every = 1}, &result);
+    if (result.status != RUN_COMPLETE)
+        fail_msg("%s", result.text);
+    assert_true(result.summary.completed > 50);
+    run_result_free(&result);
+    free(scenario);
+}
+
 /* ---- Operations at peak ------------------------------------------------------------------------------------------ */
 
 static struct {
@@ -253,9 +281,8 @@ static void steps_beyond_peak_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_follow_each_other),
-        cmocka_unit_test(decoding_sequences_fill_the_stages),
-        cmocka_unit_test(mixed_instances_under_pressure),
+        cmocka_unit_test(chunks_follow_each_other),       cmocka_unit_test(decoding_sequences_fill_the_stages),
+        cmocka_unit_test(mixed_instances_under_pressure), cmocka_unit_test(prompts_are_cancelled_in_the_stages),
         cmocka_unit_test(steps_beyond_peak_are_found),
     };
     return cmocka_run_group_tests_name("pipeline", tests, NULL, NULL);
