@@ -23,7 +23,6 @@ static void draw_model(struct rng *rng, const struct tastes *tastes, struct arch
     bool latent = one_in(rng, 4);
     bool sparse = latent && one_in(rng, 3);
     *model = (struct architecture){
-        .fp4_block = 16,
         .attention = latent ? ATTENTION_MLA : ATTENTION_GQA,
         .layers = between(rng, 1, 4),
         .hidden = 8,

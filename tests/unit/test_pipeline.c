@@ -212,7 +212,11 @@ static void prompts_are_cancelled_in_the_stages(void **state)
     scenario->pools[0].shardings[0].pipeline = 4;
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result result;
-    sim_run(scenario, &choice, 1, &(struct sim_options){.check_every = 1}, &result);
+    run_play(
+        &sim_backend,
+        &(struct run_config){
+            .scenario = scenario, .choice = &choice, .seed = 1, .options = &(struct sim_options){.check_every = 1}},
+        &result);
     if (result.status != RUN_COMPLETE)
         fail_msg("%s", result.text);
     assert_true(result.summary.completed > 50);
