@@ -185,9 +185,10 @@ static int64_t ttft_ns(const char *name, uint32_t prompt, uint32_t prefill_permi
         scenario->pools[p].engine.prefill_permille = prefill_permille;
     struct deployment_choice choice = deployment_default(scenario);
     struct ttft ttft = {0};
-    struct sim_options options = {.self = &ttft, .row = on_row};
+    struct run_config config = {
+        .scenario = scenario, .choice = &choice, .seed = SEED, .listener = {.self = &ttft, .row = on_row}};
     struct run_result result;
-    sim_run(scenario, &choice, SEED, &options, &result);
+    run_play(&sim_backend, &config, &result);
     if (result.status != RUN_COMPLETE || ttft.count == 0)
         user_error_set(error, path, 0, NULL, "%s", result.text);
     run_result_free(&result);

@@ -75,4 +75,4 @@ scenario=moved.lua
 run --seed 3
 rm moved.lua
 # A scenario is known by the path that it was last called by, and that file is gone.
-refused 'the traces cannot be compared: run 1 cannot be loaded again: moved.lua' timeline --bisect 1 4 --db runs.db
+refused 'the traces cannot be compared: run 1 cannot be had again: moved.lua' timeline --bisect 1 4 --db runs.db

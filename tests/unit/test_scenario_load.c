@@ -234,7 +234,7 @@ static void test_trace(void **state)
     assert_string_equal(s->load.trace_path, expected);
     /* FIPS 180-4's own example: SHA-256 of "abc". */
     assert_string_equal(s->load.trace_sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    assert_int_equal(s->load.trace_format, TRACE_FORMAT_CSV);
+    assert_int_equal(s->load.trace.format, TRACE_FORMAT_CSV);
     assert_int_equal(s->load.trace_window_start_ns, 60 * NS_PER_S);
     assert_int_equal(s->load.trace_window_ns, 120 * NS_PER_S);
     assert_int_equal(s->load.trace_repeat, 2);

@@ -56,6 +56,7 @@ extern const struct schema schema_nic_posting;  /* of struct nic */
 extern const struct schema schema_machine_nics; /* of struct hardware */
 extern const struct schema schema_steps;
 extern const struct schema schema_steps_draft;
+extern const struct schema schema_steps_flight;
 extern const struct schema schema_pool;
 extern const struct schema schema_engine;
 extern const struct schema schema_draft;   /* of struct pool */
