@@ -157,6 +157,15 @@ static bool draft_model_footprint(const struct pool *pool, const struct parallel
     return true;
 }
 
+/* Sequences of an attention group that may hold KV at once; 0 where pages keep windowed layers whole: prefixes are
+ * served from prefillers and mixed instances. */
+static uint32_t window_sequences(const struct scenario *scenario, const struct pool *pool)
+{
+    if (pool->role != ROLE_DECODE)
+        return 0;
+    return pool->scheduler.batch_max + min_u32(scenario->messenger.handoffs_max, STREAMS_MAX);
+}
+
 static bool member_make(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
                         struct member *member, char *error, size_t error_size)
 {
@@ -176,9 +185,9 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
     uint64_t activation_bytes =
         draft_bytes + footprint_activation_bytes(&model, &member->geometry, step_tokens(pool), sampled(pool));
     struct footprint *footprint = &member->footprint;
-    enum footprint_verdict verdict =
-        footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes, pool->engine.memory_share,
-                           pool->memory_utilization_permille, activation_bytes, footprint);
+    enum footprint_verdict verdict = footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes,
+                                                        pool->engine.memory_share, pool->memory_utilization_permille,
+                                                        activation_bytes, window_sequences(scenario, pool), footprint);
     if (verdict == FOOTPRINT_FITS && draft_page_bytes > 0) {
         /* Pages of both models come in pairs. */
         uint64_t pair_bytes = footprint->page_bytes + draft_page_bytes;
