@@ -30,6 +30,7 @@ enum router_policy {
     ROUTER_LEAST_QUEUED_TOKENS = 4,
     ROUTER_LEAST_KV = 5,     /* most free KV */
     ROUTER_PREFIX_AWARE = 6, /* longest cached prefix, weighed against load */
+    ROUTER_LAST = ROUTER_PREFIX_AWARE,
 };
 
 /* Why a request was turned away before it held anything. Append-only: stored. */

@@ -443,7 +443,7 @@ void decode_side_abort(struct decode_side *side, uint32_t request)
         break;
     default:
         CHECK(s->state == SEQUENCE_DECODE);
-        if (instance->stepping) {
+        if (instance_steps(instance, slot)) {
             instance_abort_after_step(instance, slot); /* how many tokens it has then is not known before */
         } else {
             decode_leave(instance, slot);

@@ -284,13 +284,14 @@ void prefill_side_admitted(struct prefill_side *side, uint32_t slot)
 
 void prefill_side_launched(struct prefill_side *side)
 {
-    for (uint32_t i = 0; i < side->instance->chunked_count; i++) {
-        uint32_t slot = side->instance->chunked[i];
-        struct sequence *s = at(side, slot);
-        uint32_t end = s->chunk_start + s->chunk_tokens;
+    const struct microbatch *microbatch = side->instance->current;
+    for (uint32_t i = 0; i < microbatch->chunk_count; i++) {
+        const struct chunk *chunk = &microbatch->chunks[i];
+        struct sequence *s = at(side, chunk->slot);
+        uint32_t end = chunk->start + chunk->tokens;
         bool last = end == s->wanted;
-        rt_trace(side->instance->rt, TRACE_CHUNK, s->request, s->chunk_start, s->chunk_tokens);
-        post(side, slot, last ? s->units_total : end / s->plan->unit_tokens, side->instance->ticket);
+        rt_trace(side->instance->rt, TRACE_CHUNK, s->request, chunk->start, chunk->tokens);
+        post(side, chunk->slot, last ? s->units_total : end / s->plan->unit_tokens, microbatch->ticket);
     }
 }
 
@@ -311,24 +312,25 @@ static void settle(struct prefill_side *side, uint32_t slot)
             answer(side, s->peer, MESSAGE_NACK, s->request, s->epoch, (enum nack_reason)s->reason);
         }
     }
-    if (!s->in_step)
+    if (s->in_step == 0)
         release(side, slot);
 }
 
 void prefill_side_step_done(struct prefill_side *side)
 {
-    for (uint32_t i = 0; i < side->instance->chunked_count; i++) {
-        uint32_t slot = side->instance->chunked[i];
+    struct microbatch *microbatch = side->instance->current;
+    for (uint32_t i = 0; i < microbatch->chunk_count; i++) {
+        uint32_t slot = microbatch->chunks[i].slot;
         struct sequence *s = at(side, slot);
-        bool complete = prefill_chunk_done(side->instance, slot);
-        if (s->state == SEQUENCE_CANCELLED) {
+        bool complete = prefill_chunk_done(side->instance, &microbatch->chunks[i]);
+        if (s->state == SEQUENCE_CANCELLED && s->in_step == 0) {
             prefill_abandon(side->instance, slot);
             settle(side, slot);
-        } else if (complete) {
+        } else if (s->state != SEQUENCE_CANCELLED && complete) {
             computed(side, slot);
         }
     }
-    side->instance->chunked_count = 0;
+    microbatch->chunk_count = 0;
 }
 
 /* ---- Cancels and failures ---------------------------------------------------------------------------------------- */
@@ -347,7 +349,7 @@ static void give_up(struct prefill_side *side, uint32_t slot)
 {
     struct sequence *s = at(side, slot);
     CHECK(s->state == SEQUENCE_STREAMING || s->state == SEQUENCE_DRAIN);
-    if (s->state == SEQUENCE_STREAMING && !s->in_step)
+    if (s->state == SEQUENCE_STREAMING && s->in_step == 0)
         prefill_abandon(side->instance, slot);
     s->state = SEQUENCE_CANCELLED;
     stop_writes(side, slot);

@@ -59,7 +59,8 @@ struct deployment_sizes deployment_sizes_traced(const struct load *load, const s
     sizes.request_tokens_max = 0;
     sizes.prefix_block_tokens = trace->block_tokens;
     for (uint32_t i = 0; i < trace->count; i++) {
-        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
+        uint32_t output = trace->output_tokens[i] > 0 ? trace->output_tokens[i] : length_max(&load->output);
+        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + output);
         if (trace->block_tokens != 0)
             sizes.request_blocks_max =
                 max_u32(sizes.request_blocks_max, narrow_u32(trace->block_first[i + 1] - trace->block_first[i]));

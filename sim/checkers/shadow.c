@@ -38,10 +38,11 @@ struct memory {
     const struct kv_geometry *geometry;
     uint32_t pages_per_group;
     uint32_t page_count;
-    uint32_t places;  /* parts of a token */
-    uint32_t words;   /* of 64 bits that hold them */
-    size_t stride;    /* bytes of a cell */
-    uint32_t running; /* ticket of the launch in progress; 0: none */
+    uint32_t places; /* parts of a token */
+    uint32_t words;  /* of 64 bits that hold them */
+    size_t stride;   /* bytes of a cell */
+    uint32_t newest; /* ticket of the newest launch, and of the newest that has ended: those between are in progress */
+    uint32_t ended;
     struct shadow_page *pages;
     struct holding *holdings;
     uint32_t holding_count;
@@ -279,7 +280,7 @@ static void change_sequence(struct shadow *shadow, uint32_t node, const struct s
 static void on_launch(void *self, uint32_t node, const struct step_launch *launch)
 {
     struct shadow *shadow = self;
-    shadow->memory[node].running = launch->ticket;
+    shadow->memory[node].newest = launch->ticket;
     /* All that leave have left before anybody comes: the order of a list says nothing about its pages. */
     for (uint32_t c = 0; c < launch->change_count && checkers_failure(shadow->checkers) == NULL; c++)
         change_sequence(shadow, node, &launch->changes[c], launch->ticket);
@@ -592,13 +593,13 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
         uint32_t page = write->source_pages[unit / plan->source_units_per_page - first_page];
         uint32_t position = unit * plan->unit_tokens;
         const struct cell *cell = cell_at(memory, write->source_group, page, position % page_tokens);
-        bool computing = cell->ticket != 0 && cell->ticket == memory->running;
+        bool computing = cell->ticket > memory->ended && cell->ticket <= memory->newest;
         if (cell->tag != tag_of(shadow, write->request, position))
             checkers_fail(shadow->checkers, node,
                           "a write for request %" PRIu32 " is posted from page %" PRIu32
                           ", which holds another's token",
                           write->request, page); /* 7 */
-        else if (computing && write->gate != memory->running)
+        else if (computing && (write->gate == STEP_NONE || write->gate < cell->ticket))
             checkers_fail(shadow->checkers, node,
                           "a write for request %" PRIu32 " does not wait for the step that computes its unit %" PRIu32,
                           write->request, unit);
@@ -629,7 +630,7 @@ static void on_event(void *self, int64_t now_ns, uint32_t node, const struct eve
     if (event->kind == EVENT_ARRIVAL && event->status == ARRIVAL_NEW)
         learn(shadow, event->data);
     else if (event->kind == EVENT_STEPS_DONE)
-        shadow->memory[node].running = 0;
+        shadow->memory[node].ended = event->id;
     else if (event->kind == EVENT_IMMEDIATE)
         complete(shadow, node, event->id, event->count);
 }
@@ -643,7 +644,7 @@ static void empty(struct memory *memory)
     free(memory->holdings);
     memory->holdings = NULL;
     memory->holding_count = 0;
-    memory->running = 0;
+    memory->newest = memory->ended = 0;
     if (memory->page_count > 0)
         memset(memory->pages, 0, memory->page_count * sizeof *memory->pages);
 }

@@ -201,8 +201,6 @@ static double prefill_attention_ns(const struct device_model *model, double toke
 {
     const struct model_part *parts[2] = {&model->main, &model->draft};
     double ns = 0.0;
-    tokens /= model->stages;
-    pairs /= model->stages;
     for (uint32_t i = 0; i < 2; i++) {
         const struct model_part *part = parts[i];
         if (part->layers_full > 0)

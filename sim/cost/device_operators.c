@@ -396,6 +396,30 @@ static void add_draft(struct device_model *model, const struct device_request *r
              FORMAT_BF16);
 }
 
+/* Hand-overs from stage to stage: each rank's part of the hidden states goes to the rank of the next stage that has the
+ * same place there. It crosses NVLink where that joins all of these pairs, else the NICs. */
+static void add_hops(struct pass *pass)
+{
+    uint32_t stage_ranks = (uint32_t)pass->p.tensor * pass->p.data;
+    uint32_t domain = pass->model->device.nvlink_gpus;
+    uint32_t by_nic = 0;
+    for (uint32_t stage = 0; stage + 1u < pass->p.pipeline; stage++) {
+        bool joined = true;
+        for (uint32_t r = stage * stage_ranks; r < (stage + 1) * stage_ranks; r++)
+            joined = joined && r / domain == (r + stage_ranks) / domain;
+        by_nic += !joined;
+    }
+    const uint32_t count[2] = {by_nic, pass->p.pipeline - 1u - by_nic};
+    for (uint32_t nvlink = 0; nvlink < 2; nvlink++)
+        if (count[nvlink] > 0)
+            add(pass, nvlink ? "hand-over to the next stage" : "hand-over to the next stage, NIC",
+                (struct device_operator){.kind = OPERATOR_STAGE_HOP,
+                                         .driver = DRIVER_TOKENS,
+                                         .count = count[nvlink],
+                                         .n = nvlink,
+                                         .k = 2.0 * pass->a->hidden / pass->p.tensor});
+}
+
 void device_operators_make(struct device_model *model, const struct device_request *request)
 {
     const struct architecture *a = request->architecture;
@@ -410,14 +434,8 @@ void device_operators_make(struct device_model *model, const struct device_reque
                         .tokens = DRIVER_TOKENS,
                         .decode = DRIVER_DECODE};
     add_layers(&pass);
-    if (p.pipeline > 1)
-        add(&pass, "hand-over to the next stage",
-            (struct device_operator){.kind = OPERATOR_STAGE_HOP,
-                                     .driver = DRIVER_TOKENS,
-                                     .count = p.pipeline,
-                                     .n = kv_ranks(&p) <= model->device.nvlink_gpus ? 1.0 : 0.0,
-                                     .k = 2.0 * a->hidden / p.tensor});
-    add_gemm(&pass, "LM head", DRIVER_SEQUENCES, p.pipeline, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
+    add_hops(&pass);
+    add_gemm(&pass, "LM head", DRIVER_SEQUENCES, 1, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
     if (model->drafting.tokens > 0)
         add_draft(model, request);
 }

@@ -1,4 +1,4 @@
-/* See draw.h. */
+/* See fuzz_draw.h. */
 #include "sim/swarm/fuzz_draw.h"
 
 #include "sim/swarm/fuzz_draw_internal.h"
@@ -54,14 +54,16 @@ static void draw_model(struct rng *rng, const struct tastes *tastes, struct arch
     name(model->name, sizeof model->name, "drawn");
 }
 
-static struct parallelism draw_sharding(struct rng *rng, const struct architecture *model)
+static struct parallelism draw_sharding(struct rng *rng, const struct architecture *model, enum node_role role)
 {
     static const uint16_t tensor[] = {1, 1, 2, 2, 4, 8};
     return (struct parallelism){
         .tensor = tensor[rng_below(rng, LENGTH(tensor))],
         .data = one_in(rng, 3) ? (uint16_t)between(rng, 2, 3) : 1,
         .expert = 1,
-        .pipeline = model->layers > 1 && one_in(rng, 6) ? 2 : 1,
+        .pipeline = model->layers > 1 && one_in(rng, role == ROLE_MIXED ? 2 : 4)
+                        ? (uint16_t)between(rng, 2, min_u32(model->layers, 4))
+                        : 1,
     };
 }
 
@@ -74,6 +76,7 @@ static void draw_steps(struct rng *rng, const struct scenario *scenario, struct 
     tables->count = 1;
     name(table->model, sizeof table->model, scenario->model.name);
     table->first_layer_ns = unit_ns / 4 + 1;
+    table->in_flight = one_in(rng, 4) ? 1 : 4; /* no more than there are stages */
     table->launch_ns = one_in(rng, 3) ? between(rng, 1, 30000) : 0;
     table->prefill = (struct step_grid){.row_count = 2,
                                         .column_count = 2,
@@ -199,7 +202,7 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
         .count_max = count,
         .engine = engine_neutral(),
         .sharding_count = 1,
-        .shardings = {draw_sharding(rng, &scenario->model)},
+        .shardings = {draw_sharding(rng, &scenario->model, role)},
         .page_tokens = page_tokens,
         .layout = scenario->pool_count > 0 ? scenario->pools[0].layout
                   : one_in(rng, 4)         ? LAYOUT_NHD
@@ -248,7 +251,7 @@ static void draw_pools(struct rng *rng, const struct tastes *tastes, struct draw
     static const uint32_t pages[] = {16, 16, 8, 4, 1, 32};
     uint32_t most = 1;
     for (size_t i = 0; i < LENGTH(pools); i++) {
-        if ((pools[i].role == ROLE_MIXED) != tastes->colocated ||
+        if ((pools[i].role == ROLE_MIXED) != tastes->aggregated ||
             (pools[i].second && !(tastes->pools && one_in(rng, 2))))
             continue;
         uint32_t page = pages[rng_below(rng, LENGTH(pages))];
@@ -367,8 +370,8 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
 
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
 {
-    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
-    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
     if (one_in(rng, 8))
         scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
                                                         .prefill_tokens_per_s = between(rng, 10000, 1000000)};
@@ -395,7 +398,7 @@ static struct tastes draw_tastes(struct rng *rng)
         .tight = one_in(rng, 2),
         .tail = one_in(rng, 3),
         .drafts = one_in(rng, 5),
-        .colocated = one_in(rng, 5),
+        .aggregated = one_in(rng, 5),
         .pools = one_in(rng, 8),
         .generated = one_in(rng, 5),
         .bursts = one_in(rng, 3),
@@ -418,7 +421,7 @@ void fuzz_draw(uint64_t seed, struct drawn *drawn)
     struct rng rng = rng_stream(seed, 0, RNG_FAULTS);
     struct scenario *scenario = &drawn->scenario;
     const struct tastes tastes = draw_tastes(&rng);
-    bool late_nacks = tastes.late_nacks && !tastes.colocated;
+    bool late_nacks = tastes.late_nacks && !tastes.aggregated;
     memset(scenario, 0, sizeof *scenario);
     snprintf(scenario->name, sizeof scenario->name, "fuzz-%" PRIu64, seed);
     snprintf(scenario->question, sizeof scenario->question, "What goes wrong with seed %" PRIu64 "?", seed);

@@ -328,9 +328,10 @@ static int64_t mean_tpot_ns(const struct scenario *scenario)
 {
     struct deployment_choice choice = deployment_default(scenario);
     struct tokens tokens = {0};
-    struct sim_options options = {.self = &tokens, .row = on_row};
+    struct run_config config = {
+        .scenario = scenario, .choice = &choice, .seed = 1, .listener = {.self = &tokens, .row = on_row}};
     struct run_result result;
-    sim_run(scenario, &choice, 1, &options, &result);
+    run_play(&sim_backend, &config, &result);
     if (result.status != RUN_COMPLETE)
         fail_msg("%s", result.text);
     run_result_free(&result);
@@ -403,9 +404,12 @@ static void short_cuts_change_nothing(void **state)
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result fast;
     struct run_result plain;
-    sim_run(scenario, &choice, 1, NULL, &fast);
+    run_play(&sim_backend, &(struct run_config){.scenario = scenario, .choice = &choice, .seed = 1}, &fast);
     scenario->pools[0].scheduler.repeat_max = scenario->pools[1].scheduler.repeat_max = 1;
-    sim_run(scenario, &choice, 1, &(struct sim_options){.plain = true}, &plain);
+    run_play(&sim_backend,
+             &(struct run_config){
+                 .scenario = scenario, .choice = &choice, .seed = 1, .options = &(struct sim_options){.plain = true}},
+             &plain);
     assert_int_equal(fast.status, RUN_COMPLETE);
     assert_int_equal(plain.status, RUN_COMPLETE);
     assert_int_equal(fast.summary.trace_hash, plain.summary.trace_hash);

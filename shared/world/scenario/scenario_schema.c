@@ -157,6 +157,12 @@ static const struct field steps_draft_fields[] = {
 };
 const struct schema schema_steps_draft = {steps_draft_fields, LENGTH(steps_draft_fields)};
 
+/* Likewise: where several launches are in flight. */
+static const struct field steps_flight_fields[] = {
+    COUNT("in_flight", struct step_table, in_flight, 1, 1, STAGES_MAX, "STAGES_MAX"),
+};
+const struct schema schema_steps_flight = {steps_flight_fields, LENGTH(steps_flight_fields)};
+
 static const struct field sharding_fields[] = {
     COUNT("tensor", struct parallelism, tensor, 1, 1, RANKS_MAX, "RANKS_MAX"),
     COUNT("data", struct parallelism, data, 1, 1, GROUPS_MAX, "GROUPS_MAX"),
@@ -259,8 +265,13 @@ static const struct field_name format_names[] = {{"azure", TRACE_FORMAT_AZURE_CS
                                                  {"csv", TRACE_FORMAT_CSV},
                                                  {"servegen", TRACE_FORMAT_SERVEGEN}};
 
+static const struct field_name unit_names[] = {
+    {"own", 0}, {"s", TRACE_UNIT_S}, {"ms", TRACE_UNIT_MS}, {"us", TRACE_UNIT_US}, {"ns", TRACE_UNIT_NS}};
+
 static const struct field trace_fields[] = {
-    NAME_REQUIRED("format", struct load, trace_format, format_names),
+    NAME_REQUIRED("format", struct load, trace.format, format_names),
+    COUNT("block", struct load, trace.block_tokens, 0, 0, 1 << 16, NULL),
+    NAME("time_unit", struct load, trace.unit, 0, unit_names),
     QUANTITY("rate", struct load, rate_micro_per_s, QUANTITY_RATE, 0, 0, RATE_MAX),
     COUNT("repetitions", struct load, trace_repeat, 1, 1, 1 << 20, NULL),
     LOAD_REQUESTS,

@@ -74,6 +74,7 @@ static void write_machine(FILE *out, const struct hardware *machine)
             fprintf(out, "steps { ");
             write_fields(out, &schema_steps, table, NULL);
             write_fields(out, &schema_steps_draft, table, NULL);
+            write_fields(out, &schema_steps_flight, table, NULL);
             fprintf(out, "sharding = { ");
             write_fields(out, &schema_sharding, &table->parallelism, NULL);
             fprintf(out, "},");

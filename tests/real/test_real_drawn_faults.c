@@ -2,11 +2,11 @@
  * it can be run for real (real_draw.h), over shm and tcp in turn. Whatever happens every request has an end, tokens and
  * bytes are right, and nothing is held or left.
  *
- * TANDEM_MISHAP_RUNS runs (2; with TANDEM_LONG 40) from seed TANDEM_MISHAP_FIRST (1) on; every run prints its seed.
+ * TANDEM_FAULT_RUNS runs (2; with TANDEM_LONG 40) from seed TANDEM_FAULT_FIRST (1) on; every run prints its seed.
  */
 #define _GNU_SOURCE
 #include "world/scenario/scenario_write.h"
-#include "real/mishap_runtime.h"
+#include "real/faulty_runtime.h"
 #include "cli/real/run_real.h"
 #include "real/real_draw.h"
 #include "support/real_run.h"
@@ -35,8 +35,8 @@ static uint64_t number(const char *name, uint64_t otherwise)
 
 static void tell(uint64_t seed, const char *provider, const struct drawn *drawn)
 {
-    printf("TANDEM_MISHAP_RUNS=1 TANDEM_MISHAP_FIRST=%" PRIu64 ": %s, %" PRIu32 " instances, %" PRIu32 " requests",
-           seed, provider, real_draw_instances(drawn), drawn->scenario.load.requests);
+    printf("TANDEM_FAULT_RUNS=1 TANDEM_FAULT_FIRST=%" PRIu64 ": %s, %" PRIu32 " instances, %" PRIu32 " requests", seed,
+           provider, real_draw_instances(drawn), drawn->scenario.load.requests);
     for (uint32_t i = 0; i < drawn->faults.count; i++)
         printf(", %s %s", names[drawn->faults.item[i].kind], drawn->faults.item[i].node);
     printf("\n");
@@ -68,7 +68,7 @@ static void play(void **state)
     struct real_run run;
     struct run_report report;
     char text[24];
-    char path[] = "/tmp/tandem_mishap_XXXXXX";
+    char path[] = "/tmp/tandem_fault_XXXXXX";
     int file = mkstemp(path);
     assert_true(drawn != NULL && file >= 0);
     close(file);
@@ -76,11 +76,11 @@ static void play(void **state)
     tell(seed, options[0] + 11, drawn);
     write_scenario(drawn, path);
     snprintf(text, sizeof text, "%" PRIu64, seed);
-    assert_int_equal(setenv(MISHAP_SEED, text, 1), 0);
+    assert_int_equal(setenv(INJECT_SEED, text, 1), 0);
     real_run_start(&run, path, options);
     real_run_processes(&run, real_draw_instances(drawn));
     assert_int_equal(real_run_wait(&run, 0), 0);
-    unsetenv(MISHAP_SEED);
+    unsetenv(INJECT_SEED);
     real_run_read(&run, &report);
     assert_int_equal(report.requests + report.warmup_requests, drawn->scenario.load.requests);
     assert_int_equal(report.completed + report.failed + report.rejected + report.aborted, report.requests);
@@ -109,8 +109,8 @@ int main(int argc, char **argv)
     int status;
     if (run_real_role(argc, argv, &status))
         return status;
-    uint64_t first = number("TANDEM_MISHAP_FIRST", 1);
-    size_t count = (size_t)number("TANDEM_MISHAP_RUNS", getenv("TANDEM_LONG") != NULL ? 40 : 2);
+    uint64_t first = number("TANDEM_FAULT_FIRST", 1);
+    size_t count = (size_t)number("TANDEM_FAULT_RUNS", getenv("TANDEM_LONG") != NULL ? 40 : 2);
     uint64_t *seeds = calloc(count, sizeof *seeds);
     char(*labels)[32] = calloc(count, sizeof *labels);
     struct CMUnitTest *tests = calloc(count, sizeof *tests);
@@ -118,10 +118,10 @@ int main(int argc, char **argv)
         return 2;
     for (size_t i = 0; i < count; i++) {
         seeds[i] = first + i;
-        snprintf(labels[i], sizeof labels[i], "mishaps_%" PRIu64, seeds[i]);
+        snprintf(labels[i], sizeof labels[i], "injection_%" PRIu64, seeds[i]);
         tests[i] = (struct CMUnitTest){.name = labels[i], .test_func = play, .initial_state = &seeds[i]};
     }
-    int failed = _cmocka_run_group_tests("mishaps", tests, count, NULL, NULL);
+    int failed = _cmocka_run_group_tests("faults", tests, count, NULL, NULL);
     free(tests);
     free(labels);
     free(seeds);

@@ -1,4 +1,4 @@
-/* tandem trace: a stored run as a timeline, and where two stored runs part. */
+/* tandem timeline: a stored run as a timeline, and where two stored runs part. */
 #include "host/interrupt.h"
 #include "host/output.h"
 #include "run/timeline.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct option trace_options[] = {
+static const struct option timeline_options[] = {
     {"bisect", NULL, "instead: the first trace record in which two runs differ", OPTION_FLAG},
     {"out", "FILE", "write the timeline to FILE (standard output)", OPTION_TEXT},
     {"db", "FILE", "the results database (tandem.db)", OPTION_TEXT},
@@ -68,7 +68,8 @@ static int timeline(struct results *store, int64_t run, const char *path, FILE *
     return error->set ? EXIT_USER : EXIT_OK;
 }
 
-static int trace_run(const struct command_context *context, const struct arguments *arguments, struct user_error *error)
+static int timeline_run(const struct command_context *context, const struct arguments *arguments,
+                        struct user_error *error)
 {
     struct output output = output_to(context->out, argument_text(arguments, "format"));
     bool two = argument_flag(arguments, "bisect");
@@ -76,7 +77,7 @@ static int trace_run(const struct command_context *context, const struct argumen
     if (two != (operand_count(arguments) == 2) || (two && path != NULL)) {
         user_error_set(error, NULL, 0, "--bisect", "%s",
                        two && path != NULL ? "makes no timeline: --out is for one run"
-                       : two               ? "two runs are wanted: tandem trace --bisect A B"
+                       : two               ? "two runs are wanted: tandem timeline --bisect A B"
                                            : "goes with two runs; one run makes a timeline");
         return EXIT_USER;
     }
@@ -95,8 +96,9 @@ static int trace_run(const struct command_context *context, const struct argumen
     return interrupt_requested() ? EXIT_INTERRUPTED : exit;
 }
 
-const struct command command_trace = {
-    .name = "trace",
+const struct command command_timeline = {
+    .name = "timeline",
+    .formerly = "trace",
     .operands = "RUN | --bisect A B",
     .operands_min = 1,
     .operands_max = 2,
@@ -105,10 +107,9 @@ const struct command command_trace = {
         "A run is its number, last, last~N, or SCENARIO/SEED. The timeline has the spans of every request, and steps "
         "and\n"
         "transfers where the run recorded them (tandem run --record transfers,steps).\n"
-        "With --bisect both runs, simulated by this build, are simulated again, and the first trace record in which "
-        "they\n"
+        "With --bisect both runs, simulated by this build, are simulated again, and the first decision in which they\n"
         "differ is told: when, at which node, about which request, what led to it, and what every node had to do.\n"
-        "Exit status: 0 the traces are the same; 1 they differ.",
-    .options = trace_options,
-    .run = trace_run,
+        "Exit status: 0 all decisions are the same; 1 they differ.",
+    .options = timeline_options,
+    .run = timeline_run,
 };

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tandem trace: a stored run becomes a timeline whose events add up to what the run took; --bisect tells where two runs
-# part, and what cannot be had again is said.
+# tandem timeline: a stored run becomes a timeline whose events add up to what the run took; --bisect tells where two
+# runs part, and what cannot be had again is said.
 . "$(dirname "$0")/cli.bash"
 cd "$here"
 scenario="$root/tests/data/run-small.lua"
@@ -12,9 +12,9 @@ run --record transfers,steps
 run --seed 7
 run --set load.requests=20
 
-answers trace 1 --db runs.db
+answers trace 1 --db runs.db # the older name
 cp out timeline.json
-answers trace 1 --db runs.db --out written.json
+answers timeline 1 --db runs.db --out written.json
 [ ! -s out ] || fail "a timeline in a file and on the screen"
 cmp timeline.json written.json || fail "the timeline differs by where it goes"
 expect '"traceEvents":\[' timeline.json
@@ -46,33 +46,33 @@ assert whole and spans == whole, (len(whole), len(spans))
 END
 fi
 # Without recorded steps and transfers the spans alone.
-answers trace 2 --db runs.db
+answers timeline 2 --db runs.db
 ! grep -q '"cat":"step"\|"cat":"transfer"' out || fail "rows that were not recorded"
 expect '"cat":"span"' out
 
 # Another seed parts at the first arrival, fewer requests where the others arrive.
-status 1 trace --bisect 1 2 --db runs.db
+status 1 timeline --bisect 1 2 --db runs.db
 expect '^first difference at trace record 0, front, request 0:$' out
 expect '^  run 1 at [0-9]* ns: front arrived request 0 ' out
 expect '^  run 2 at [0-9]* ns: front arrived request 0 ' out
-status 1 trace --bisect 1 3 --db runs.db
+status 1 timeline --bisect 1 3 --db runs.db
 expect '^first difference at trace record [1-9][0-9]*, ' out
 expect '^  both at ' out
 expect '^  requests at that instant: ' out
 expect '^       2 decode-0 ' out
-status 1 trace --bisect 1 3 --db runs.db --format json
+status 1 timeline --bisect 1 3 --db runs.db --format json
 expect '"node": "front"' out
 expect '"same": false' out
-answers trace --bisect 1 1 --db runs.db
+answers timeline --bisect 1 1 --db runs.db
 expect '^the same decisions at the same times$' out
 
-refused '--bisect: two runs are wanted' trace --bisect 1 --db runs.db
-refused '--bisect: goes with two runs' trace 1 2 --db runs.db
-refused '--bisect: makes no timeline' trace --bisect 1 2 --db runs.db --out x.json
-refused 'holds no run 9' trace 9 --db runs.db
+refused '--bisect: two runs are wanted' timeline --bisect 1 --db runs.db
+refused '--bisect: goes with two runs' timeline 1 2 --db runs.db
+refused '--bisect: makes no timeline' timeline --bisect 1 2 --db runs.db --out x.json
+refused 'holds no run 9' timeline 9 --db runs.db
 cp "$scenario" moved.lua
 scenario=moved.lua
 run --seed 3
 rm moved.lua
 # A scenario is known by the path that it was last called by, and that file is gone.
-refused 'the traces cannot be compared: run 1 cannot be loaded again: moved.lua' trace --bisect 1 4 --db runs.db
+refused 'the traces cannot be compared: run 1 cannot be had again: moved.lua' timeline --bisect 1 4 --db runs.db

@@ -1,6 +1,6 @@
-/* See mishap_runtime.h. */
+/* See faulty_runtime.h. */
 #define _GNU_SOURCE
-#include "real/mishap_runtime.h"
+#include "real/faulty_runtime.h"
 
 #include "base/arith.h"
 #include "base/check.h"
@@ -357,7 +357,7 @@ static const struct runtime_ops operations = {
 
 struct real_runtime *__wrap_real_runtime_make(const struct real_config *config)
 {
-    const char *seed = getenv(MISHAP_SEED);
+    const char *seed = getenv(INJECT_SEED);
     if (seed == NULL)
         return __real_real_runtime_make(config);
     real_draw(strtoull(seed, NULL, 10), &shim.drawn);
