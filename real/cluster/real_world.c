@@ -39,21 +39,6 @@ bool real_world_check(const struct real_world *world, const char *file, struct u
     return !error->set;
 }
 
-/* Here pages hold all layers, windowed ones whole: of the same memory there are fewer. */
-static void keep_windows_in_pages(struct deployment *deployment)
-{
-    for (uint32_t i = 1; i < deployment->node_count; i++) {
-        const struct footprint *footprint = &deployment->instances[i].footprint;
-        struct node_config *config = &deployment->configs[i];
-        const uint16_t *first = &config->geometry.stage_layer_first[footprint->stage];
-        if (footprint->window_bytes == 0)
-            continue;
-        uint64_t page_bytes =
-            kv_token_rank_bytes(&config->geometry, (uint32_t)first[1] - first[0]) * config->geometry.page_tokens;
-        config->pages_per_group = narrow_u32(min_u64(config->pages_per_group, footprint->kv_bytes / page_bytes));
-    }
-}
-
 bool real_world_load(struct real_world *world, const char *path, const struct scenario_override *sets, size_t set_count,
                      int64_t seed, struct user_error *error)
 {
@@ -67,6 +52,7 @@ bool real_world_load(struct real_world *world, const char *path, const struct sc
         return false;
     struct deployment_choice choice = deployment_default(scenario);
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
+    sizes.windows_in_pages = true;
     char why[1200] = "";
     world->deployment = world->own_deployment =
         deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
@@ -74,7 +60,6 @@ bool real_world_load(struct real_world *world, const char *path, const struct sc
         user_error_set(error, scenario->path, 0, NULL, "%s", why);
         return false;
     }
-    keep_windows_in_pages(world->deployment);
     return real_world_check(world, scenario->path, error);
 }
 
