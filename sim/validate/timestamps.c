@@ -90,7 +90,13 @@ static struct scenario *scenario_of(const struct server *server, struct user_err
         return NULL;
     scenario->pools[0].scheduler.batch_max = server->batch_max;
     set_memory(scenario, server);
-    scenario->load = (struct load){.arrivals = ARRIVAL_TRACE, .trace.format = TRACE_FORMAT_CSV, .trace_repeat = 1};
+    scenario->load = (struct load){.arrivals = ARRIVAL_TRACE,
+                                   .trace_repeat = 1,
+                                   .trace = {.format = TRACE_FORMAT_CSV,
+                                             .unit = TRACE_UNIT_US,
+                                             .arrival = "arrival_us",
+                                             .prompt = "input_tokens",
+                                             .output = "output_tokens"}};
     snprintf(scenario->load.trace_path, sizeof scenario->load.trace_path, "%s/validation/timestamps-%s.csv.xz",
              scenario_library_root(), server->shape.name);
     return scenario;

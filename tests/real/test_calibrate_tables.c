@@ -390,6 +390,7 @@ static void scenarios_name_a_profile(void **state)
     struct user_error error = {.set = false};
     const struct scenario_override set = {"pools.prefill.machine", "require 'measured'"};
     make_profile(&sample);
+    sample.plan.item[0].table.in_flight = 1; /* as a profile that does not say it */
     for (uint32_t steps = 0; steps < 2; steps++) {
         sample.plan.count = steps;
         assert_true(profile_write("measured.lua", &sample.profile, &error));
