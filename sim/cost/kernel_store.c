@@ -1,4 +1,4 @@
-/* See kernel_store.h. The lock guards the list of shelves and the reading of tables: making a model takes it a few
+/* See kernel_store.h. The lock guards the list of stores and the reading of tables: making a model takes it a few
  * times, a step never. */
 #define _POSIX_C_SOURCE 200809L
 #include "sim/cost/kernel_store.h"
@@ -25,8 +25,8 @@ struct pack {
     struct kernel_table *table; /* NULL until asked for */
 };
 
-struct kernel_shelf {
-    struct kernel_shelf *next;
+struct kernel_store {
+    struct kernel_store *next;
     char folder[PATH_SIZE];
     char gpu[16];
     uint32_t count;
@@ -34,7 +34,7 @@ struct kernel_shelf {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kernel_shelf *shelves;
+static struct kernel_store *stores;
 
 /* Negative where version a is newer than b: numbers inside them count as numbers, "1.3.0rc20" > "1.3.0rc9". */
 static int compare_versions(const char *a, const char *b)
@@ -101,20 +101,20 @@ static bool name_read(const char *name, struct pack *pack)
 }
 
 /* Puts a pack in its place: folders give names in an order of their own. */
-static void shelf_add(struct kernel_shelf *shelf, struct pack *pack)
+static void store_add(struct kernel_store *store, struct pack *pack)
 {
-    if (shelf->count == PACKS_MAX) {
+    if (store->count == PACKS_MAX) {
         free(pack->path);
         free(pack);
         return;
     }
-    uint32_t at = shelf->count++;
-    for (; at > 0 && compare_packs(pack, shelf->packs[at - 1]) < 0; at--)
-        shelf->packs[at] = shelf->packs[at - 1];
-    shelf->packs[at] = pack;
+    uint32_t at = store->count++;
+    for (; at > 0 && compare_packs(pack, store->packs[at - 1]) < 0; at--)
+        store->packs[at] = store->packs[at - 1];
+    store->packs[at] = pack;
 }
 
-static void shelf_scan(struct kernel_shelf *shelf, const char *path, uint32_t folder)
+static void store_scan(struct kernel_store *store, const char *path, uint32_t folder)
 {
     DIR *directory = path[0] == '\0' ? NULL : opendir(path);
     if (directory == NULL)
@@ -130,37 +130,37 @@ static void shelf_scan(struct kernel_shelf *shelf, const char *path, uint32_t fo
         pack->path = malloc(size);
         CHECK(pack->path != NULL);
         snprintf(pack->path, size, "%s/%s", path, entry->d_name);
-        shelf_add(shelf, pack);
+        store_add(store, pack);
     }
     closedir(directory);
 }
 
-const struct kernel_shelf *kernel_shelf_open(const char *folder, const char *gpu)
+const struct kernel_store *kernel_store_open(const char *folder, const char *gpu)
 {
     char library[PATH_SIZE];
     pthread_mutex_lock(&lock);
-    struct kernel_shelf *shelf = shelves;
-    while (shelf != NULL && (strcmp(shelf->folder, folder) != 0 || strcmp(shelf->gpu, gpu) != 0))
-        shelf = shelf->next;
-    if (shelf == NULL) {
-        shelf = calloc(1, sizeof *shelf);
-        CHECK(shelf != NULL);
-        snprintf(shelf->folder, sizeof shelf->folder, "%s", folder);
-        snprintf(shelf->gpu, sizeof shelf->gpu, "%s", gpu);
+    struct kernel_store *store = stores;
+    while (store != NULL && (strcmp(store->folder, folder) != 0 || strcmp(store->gpu, gpu) != 0))
+        store = store->next;
+    if (store == NULL) {
+        store = calloc(1, sizeof *store);
+        CHECK(store != NULL);
+        snprintf(store->folder, sizeof store->folder, "%s", folder);
+        snprintf(store->gpu, sizeof store->gpu, "%s", gpu);
         snprintf(library, sizeof library, "%s/hardware/kernels/%s", scenario_library_root(), gpu);
-        shelf_scan(shelf, folder, 0);
+        store_scan(store, folder, 0);
         if (strcmp(folder, library) != 0)
-            shelf_scan(shelf, library, 1);
-        shelf->next = shelves;
-        shelves = shelf;
+            store_scan(store, library, 1);
+        store->next = stores;
+        stores = store;
     }
     pthread_mutex_unlock(&lock);
-    return shelf;
+    return store;
 }
 
-uint32_t kernel_shelf_size(const struct kernel_shelf *shelf)
+uint32_t kernel_store_size(const struct kernel_store *store)
 {
-    return shelf->count;
+    return store->count;
 }
 
 static bool matches(const struct pack *pack, const struct kernel_kind *kind, const char *engine)
@@ -168,28 +168,28 @@ static bool matches(const struct pack *pack, const struct kernel_kind *kind, con
     return pack->kind == kind && (engine == NULL || strcmp(pack->engine, engine) == 0);
 }
 
-uint32_t kernel_shelf_count(const struct kernel_shelf *shelf, const struct kernel_kind *kind, const char *engine)
+uint32_t kernel_store_count(const struct kernel_store *store, const struct kernel_kind *kind, const char *engine)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < shelf->count; i++)
-        count += matches(shelf->packs[i], kind, engine);
+    for (uint32_t i = 0; i < store->count; i++)
+        count += matches(store->packs[i], kind, engine);
     return count;
 }
 
-const struct kernel_table *kernel_shelf_table(const struct kernel_shelf *shelf, const struct kernel_kind *kind,
+const struct kernel_table *kernel_store_table(const struct kernel_store *store, const struct kernel_kind *kind,
                                               const char *engine, uint32_t number, struct user_error *error)
 {
     for (uint32_t i = 0;; i++) {
-        CHECK(i < shelf->count);
-        if (matches(shelf->packs[i], kind, engine) && number-- == 0)
-            return kernel_shelf_at(shelf, i, error);
+        CHECK(i < store->count);
+        if (matches(store->packs[i], kind, engine) && number-- == 0)
+            return kernel_store_at(store, i, error);
     }
 }
 
-const struct kernel_table *kernel_shelf_at(const struct kernel_shelf *shelf, uint32_t index, struct user_error *error)
+const struct kernel_table *kernel_store_at(const struct kernel_store *store, uint32_t index, struct user_error *error)
 {
-    CHECK(index < shelf->count);
-    struct pack *pack = shelf->packs[index];
+    CHECK(index < store->count);
+    struct pack *pack = store->packs[index];
     pthread_mutex_lock(&lock);
     if (pack->table == NULL) {
         pack->table = kernel_table_read(pack->path, error);
