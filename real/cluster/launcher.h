@@ -40,7 +40,7 @@ enum launch_status {
 };
 
 /* What a real run measures of a node beside what it serves. */
-struct node_profiler {
+struct node_meter {
     int64_t clock_offset_ns; /* its clock less the front's: taken out of all times; 0 where they are the same clock */
     int64_t clock_error_ns;  /* at most, at any moment of the run, of what is left */
     int64_t node_ns;         /* spent inside the node; -1: it was lost, and its count with it */
@@ -56,7 +56,7 @@ struct launch_result {
     uint32_t instance_count;
     struct instance_summary *instances;
     uint64_t *itl;
-    struct node_profiler *profilers; /* by node */
+    struct node_meter *meters; /* by node */
     uint64_t pieces_verified;
     uint32_t nodes_lost;
 };
