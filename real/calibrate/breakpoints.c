@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Breakpoints of a ladder, ends included; extra ones come on top and stay below STEP_BREAKPOINTS_MAX. */
-#define LADDER_MAX 8u
+/* Breakpoints of a geometric series, ends included; extra ones come on top and stay below STEP_BREAKPOINTS_MAX. */
+#define GEOMETRIC_MAX 8u
 
 /* How often rows and columns are straightened in turn. Each pass moves what the other axis undid, by less each time. */
 #define RISE_PASSES 8
@@ -84,7 +84,7 @@ static void axis_add(struct axis *axis, uint64_t value)
 
 /* From `first` to `last` by the smallest power of two that needs no more than `most` steps. A breakpoint that would
  * come too near to the end to say anything of its own is left out. */
-static void axis_ladder(struct axis *axis, uint64_t first, uint64_t last, uint32_t most)
+static void axis_geometric(struct axis *axis, uint64_t first, uint64_t last, uint32_t most)
 {
     unsigned shift = 1;
     for (;; shift++) {
@@ -137,10 +137,10 @@ void breakpoints_prefill(const struct step_limits *limits, struct step_grid *gri
         most /= 2;
     if (most == 0)
         return;
-    axis_ladder(&tokens, 1, most, LADDER_MAX);
+    axis_geometric(&tokens, 1, most, GEOMETRIC_MAX);
     axis_add(&tokens, min_u32(chunk, most));
     axis_add(&keys, 1);
-    axis_ladder(&keys, first, max_u64(limits->request_tokens_max, first), LADDER_MAX - 2);
+    axis_geometric(&keys, first, max_u64(limits->request_tokens_max, first), GEOMETRIC_MAX - 2);
     take_axes(limits, false, &tokens, &keys, grid);
 }
 
@@ -159,11 +159,11 @@ void breakpoints_decode(const struct step_limits *limits, struct step_grid *grid
         most /= 2;
     if (most == 0)
         return;
-    axis_ladder(&sequences, 1, most, LADDER_MAX);
+    axis_geometric(&sequences, 1, most, GEOMETRIC_MAX);
     /* Up to one request of full length, then on to a full batch of them. */
-    axis_ladder(&context, first, limits->request_tokens_max, LADDER_MAX / 2);
+    axis_geometric(&context, first, limits->request_tokens_max, GEOMETRIC_MAX / 2);
     if (held > limits->request_tokens_max)
-        axis_ladder(&context, limits->request_tokens_max, held, LADDER_MAX / 2);
+        axis_geometric(&context, limits->request_tokens_max, held, GEOMETRIC_MAX / 2);
     take_axes(limits, true, &sequences, &context, grid);
 }
 

@@ -2,7 +2,7 @@
  * engine's. A table whose smallest products take longer than the kernel, because launching it does, says nothing about
  * a kernel inside a CUDA graph: it is passed over (vLLM's fp8_block products take 55 us on Hopper at any size).
  *
- * Each function makes a slice and returns true, or returns false: no table (error not set), or a damaged pack (error
+ * Each function makes a slice and returns true, or returns false: no table (error not set), or a damaged table (error
  * set). The caller frees the slice.
  */
 #ifndef TANDEM_SIM_COST_KERNEL_CHOICE_H

@@ -14,9 +14,9 @@
 #include <string.h>
 
 #define PATH_SIZE 1280
-#define PACKS_MAX 512 /* of one GPU */
+#define ENTRIES_MAX 512 /* of one GPU */
 
-struct pack {
+struct entry {
     const struct kernel_kind *kind;
     char engine[16];
     char version[32];
@@ -30,7 +30,7 @@ struct kernel_store {
     char folder[PATH_SIZE];
     char gpu[16];
     uint32_t count;
-    struct pack *packs[PACKS_MAX];
+    struct entry *entries[ENTRIES_MAX];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -59,7 +59,7 @@ static int compare_versions(const char *a, const char *b)
     return (*a == '\0') - (*b == '\0');
 }
 
-static int compare_packs(const struct pack *a, const struct pack *b)
+static int compare_entries(const struct entry *a, const struct entry *b)
 {
     if (a->kind != b->kind)
         return a->kind->id < b->kind->id ? -1 : 1;
@@ -72,7 +72,7 @@ static int compare_packs(const struct pack *a, const struct pack *b)
 }
 
 /* "gemm.vllm-0.24.0.csv.zst" */
-static bool name_read(const char *name, struct pack *pack)
+static bool name_read(const char *name, struct entry *entry)
 {
     char text[256];
     size_t length = strlen(name);
@@ -92,26 +92,26 @@ static bool name_read(const char *name, struct pack *pack)
         return false;
     *engine++ = '\0';
     *version++ = '\0';
-    pack->kind = kernel_kind_named(text);
-    if (pack->kind == NULL || strlen(engine) >= sizeof pack->engine || strlen(version) >= sizeof pack->version)
+    entry->kind = kernel_kind_named(text);
+    if (entry->kind == NULL || strlen(engine) >= sizeof entry->engine || strlen(version) >= sizeof entry->version)
         return false;
-    strcpy(pack->engine, engine);
-    strcpy(pack->version, version);
+    strcpy(entry->engine, engine);
+    strcpy(entry->version, version);
     return true;
 }
 
-/* Puts a pack in its place: folders give names in an order of their own. */
-static void store_add(struct kernel_store *store, struct pack *pack)
+/* Puts a table in its place: folders give names in an order of their own. */
+static void store_add(struct kernel_store *store, struct entry *entry)
 {
-    if (store->count == PACKS_MAX) {
-        free(pack->path);
-        free(pack);
+    if (store->count == ENTRIES_MAX) {
+        free(entry->path);
+        free(entry);
         return;
     }
     uint32_t at = store->count++;
-    for (; at > 0 && compare_packs(pack, store->packs[at - 1]) < 0; at--)
-        store->packs[at] = store->packs[at - 1];
-    store->packs[at] = pack;
+    for (; at > 0 && compare_entries(entry, store->entries[at - 1]) < 0; at--)
+        store->entries[at] = store->entries[at - 1];
+    store->entries[at] = entry;
 }
 
 static void store_scan(struct kernel_store *store, const char *path, uint32_t folder)
@@ -119,18 +119,18 @@ static void store_scan(struct kernel_store *store, const char *path, uint32_t fo
     DIR *directory = path[0] == '\0' ? NULL : opendir(path);
     if (directory == NULL)
         return;
-    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
-        struct pack found = {.folder = folder};
-        if (!name_read(entry->d_name, &found))
+    for (struct dirent *file = readdir(directory); file != NULL; file = readdir(directory)) {
+        struct entry found = {.folder = folder};
+        if (!name_read(file->d_name, &found))
             continue;
-        struct pack *pack = malloc(sizeof *pack);
-        size_t size = strlen(path) + strlen(entry->d_name) + 2;
-        CHECK(pack != NULL);
-        *pack = found;
-        pack->path = malloc(size);
-        CHECK(pack->path != NULL);
-        snprintf(pack->path, size, "%s/%s", path, entry->d_name);
-        store_add(store, pack);
+        struct entry *entry = malloc(sizeof *entry);
+        size_t size = strlen(path) + strlen(file->d_name) + 2;
+        CHECK(entry != NULL);
+        *entry = found;
+        entry->path = malloc(size);
+        CHECK(entry->path != NULL);
+        snprintf(entry->path, size, "%s/%s", path, file->d_name);
+        store_add(store, entry);
     }
     closedir(directory);
 }
@@ -163,16 +163,16 @@ uint32_t kernel_store_size(const struct kernel_store *store)
     return store->count;
 }
 
-static bool matches(const struct pack *pack, const struct kernel_kind *kind, const char *engine)
+static bool matches(const struct entry *entry, const struct kernel_kind *kind, const char *engine)
 {
-    return pack->kind == kind && (engine == NULL || strcmp(pack->engine, engine) == 0);
+    return entry->kind == kind && (engine == NULL || strcmp(entry->engine, engine) == 0);
 }
 
 uint32_t kernel_store_count(const struct kernel_store *store, const struct kernel_kind *kind, const char *engine)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < store->count; i++)
-        count += matches(store->packs[i], kind, engine);
+        count += matches(store->entries[i], kind, engine);
     return count;
 }
 
@@ -181,7 +181,7 @@ const struct kernel_table *kernel_store_table(const struct kernel_store *store, 
 {
     for (uint32_t i = 0;; i++) {
         CHECK(i < store->count);
-        if (matches(store->packs[i], kind, engine) && number-- == 0)
+        if (matches(store->entries[i], kind, engine) && number-- == 0)
             return kernel_store_at(store, i, error);
     }
 }
@@ -189,19 +189,19 @@ const struct kernel_table *kernel_store_table(const struct kernel_store *store, 
 const struct kernel_table *kernel_store_at(const struct kernel_store *store, uint32_t index, struct user_error *error)
 {
     CHECK(index < store->count);
-    struct pack *pack = store->packs[index];
+    struct entry *entry = store->entries[index];
     pthread_mutex_lock(&lock);
-    if (pack->table == NULL) {
-        pack->table = kernel_table_read(pack->path, error);
-        if (pack->table != NULL &&
-            (pack->table->kind != pack->kind || strcmp(pack->table->origin.engine, pack->engine) != 0)) {
-            user_error_set(error, pack->path, 0, NULL, "holds table %s of engine %s, which is not what its name says",
-                           pack->table->kind->name, pack->table->origin.engine);
-            kernel_table_free(pack->table);
-            pack->table = NULL;
+    if (entry->table == NULL) {
+        entry->table = kernel_table_read(entry->path, error);
+        if (entry->table != NULL &&
+            (entry->table->kind != entry->kind || strcmp(entry->table->origin.engine, entry->engine) != 0)) {
+            user_error_set(error, entry->path, 0, NULL, "holds table %s of engine %s, which is not what its name says",
+                           entry->table->kind->name, entry->table->origin.engine);
+            kernel_table_free(entry->table);
+            entry->table = NULL;
         }
     }
-    const struct kernel_table *table = pack->table;
+    const struct kernel_table *table = entry->table;
     pthread_mutex_unlock(&lock);
     return table;
 }
