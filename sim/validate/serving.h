@@ -82,11 +82,14 @@ struct serving {
 bool serving_load(struct serving *serving, struct user_error *error);
 void serving_free(struct serving *serving);
 
-/* What the names of measured rows stand for: a format; "h200_sxm" -> "h200", where there is such a machine; the row of
- * validation/models.csv of a model's name and precision. */
+/* What is alike in tables of measured rows (scripts/validation-rows): a format; the scenario of what a row's columns
+ * module, machine, engine, weights and experts say (NULL: `error` says why); the number of a rule in a table of letters
+ * and texts, from 1, of "" SERVING_KEPT; and how many rows each leaves out, rows[its number], told. */
 enum number_format serving_format(const char *name);
-bool serving_machine(const char *system, char *machine, size_t size);
-bool serving_model(const struct csv_table *models, const char *name, const char *precision, uint32_t *index);
+struct scenario *serving_base_make(const struct csv_table *table, uint32_t row, const char *name, bool disaggregated,
+                                   struct user_error *error);
+uint8_t serving_rule(const struct csv_table *rules, const char *letter);
+void serving_excluded(struct validation *validation, const struct csv_table *rules, const uint32_t *rows);
 
 /* What is chosen for a deployment. */
 struct serving_constants {

@@ -138,8 +138,7 @@ static void add_view(struct validation_set *set, const struct results_of_rows *a
     for (uint32_t d = 0; view->chosen != NULL && d < serving->deployment_count; d++)
         if (view->chosen[d] && view->rows(&serving->rows[serving->deployments[d].first]))
             v->constants += view->constants;
-    for (uint32_t r = 0; r < serving->rules.row_count; r++)
-        validation_excluded(v, csv_text(&serving->rules, r, 0), csv_text(&serving->rules, r, 1), left_out[r + 1]);
+    serving_excluded(v, &serving->rules, left_out);
     validation_excluded(v, "F", "the run as described does not fit or does not end", unserved);
     validation_excluded(v, "K", "too few rows of the deployment to choose constants on", thin);
     validation_finish(v);

@@ -1,4 +1,4 @@
-/* Reading the measured rows, as scripts/serving-rows left them: what each says, and its scenario. */
+/* Reading the measured rows, as scripts/validation-rows left them: what each says, and its scenario. */
 #include "sim/validate/serving.h"
 
 #include "world/scenario/scenario_lua.h"
@@ -25,28 +25,6 @@ enum number_format serving_format(const char *name)
     check_failed("a known format in validation/models.csv", __FILE__, __LINE__);
 }
 
-bool serving_machine(const char *system, char *machine, size_t size)
-{
-    char path[1200];
-    snprintf(machine, size, "%.*s", (int)strcspn(system, "_"), system);
-    snprintf(path, sizeof path, "%s/hardware/%s.lua", scenario_library_root(), machine);
-    FILE *file = fopen(path, "r");
-    if (file != NULL)
-        fclose(file);
-    return file != NULL;
-}
-
-bool serving_model(const struct csv_table *models, const char *name, const char *precision, uint32_t *index)
-{
-    uint32_t names = csv_column(models, "name");
-    uint32_t precisions = csv_column(models, "precision");
-    for (*index = 0; *index < models->row_count; ++*index)
-        if (strcmp(csv_text(models, *index, names), name) == 0 &&
-            strcmp(csv_text(models, *index, precisions), precision) == 0)
-            return true;
-    return false;
-}
-
 static const char *text_at(const struct serving *serving, uint32_t row, const char *column)
 {
     return csv_text(&serving->table, row, csv_column(&serving->table, column));
@@ -57,39 +35,47 @@ static uint32_t number_at(const struct serving *serving, uint32_t row, const cha
     return (uint32_t)csv_integer(&serving->table, row, csv_column(&serving->table, column), 0);
 }
 
-/* The scenario of these choices, made once. */
-static bool find_base(struct serving *serving, uint32_t index, struct user_error *error)
+struct scenario *serving_base_make(const struct csv_table *table, uint32_t row, const char *name, bool disaggregated,
+                                   struct user_error *error)
 {
-    struct serving_row *row = &serving->rows[index];
-    const char *module = text_at(serving, index, "module");
-    const char *machine = text_at(serving, index, "machine");
     char values[3][128];
-    snprintf(values[0], sizeof values[0], "require \"models.%s\"", module);
-    snprintf(values[1], sizeof values[1], "require \"hardware.%s\"", machine);
-    snprintf(values[2], sizeof values[2], "\"%s\"", row->engine_name);
-    char name[64];
-    snprintf(name, sizeof name, "%.20s %.10s %.10s %.8s %d", module, machine, row->engine_name, row->precision,
-             row->disaggregated);
-    for (row->base = 0; row->base < serving->base_count; row->base++)
-        if (strcmp(serving->bases[row->base]->name, name) == 0)
-            return true;
+    snprintf(values[0], sizeof values[0], "require \"models.%s\"", csv_text(table, row, csv_column(table, "module")));
+    snprintf(values[1], sizeof values[1], "require \"hardware.%s\"",
+             csv_text(table, row, csv_column(table, "machine")));
+    snprintf(values[2], sizeof values[2], "\"%s\"", csv_text(table, row, csv_column(table, "engine")));
     struct scenario_override sets[5] = {{.path = "model", .value = values[0]}};
     size_t count = 1;
     const char *paths[2][4] = {
         {"pools.mixed.machine", "pools.mixed.engine", NULL, NULL},
         {"pools.prefill.machine", "pools.prefill.engine", "pools.decode.machine", "pools.decode.engine"}};
-    for (size_t i = 0; i < 4 && paths[row->disaggregated][i] != NULL; i++)
-        sets[count++] = (struct scenario_override){paths[row->disaggregated][i], values[1 + i % 2]};
+    for (size_t i = 0; i < 4 && paths[disaggregated][i] != NULL; i++)
+        sets[count++] = (struct scenario_override){paths[disaggregated][i], values[1 + i % 2]};
     char path[1200];
     snprintf(path, sizeof path, "%s/validation/serving%s.lua", scenario_library_root(),
-             row->disaggregated ? "-disaggregated" : "");
+             disaggregated ? "-disaggregated" : "");
     struct scenario *scenario = scenario_load(path, sets, count, error);
     if (scenario == NULL)
-        return false;
+        return NULL;
     snprintf(scenario->name, sizeof scenario->name, "%s", name);
-    scenario->model.weight_format = serving_format(text_at(serving, index, "weights"));
-    scenario->model.expert_weight_format = serving_format(text_at(serving, index, "experts"));
+    scenario->model.weight_format = serving_format(csv_text(table, row, csv_column(table, "weights")));
+    scenario->model.expert_weight_format = serving_format(csv_text(table, row, csv_column(table, "experts")));
     scenario->model.tail_bytes = scenario->model.tail_writes = 0;
+    return scenario;
+}
+
+/* The scenario of a row's choices, made once. */
+static bool find_base(struct serving *serving, uint32_t index, struct user_error *error)
+{
+    struct serving_row *row = &serving->rows[index];
+    char name[64];
+    snprintf(name, sizeof name, "%.20s %.10s %.10s %.8s %d", text_at(serving, index, "module"),
+             text_at(serving, index, "machine"), row->engine_name, row->precision, row->disaggregated);
+    for (row->base = 0; row->base < serving->base_count; row->base++)
+        if (strcmp(serving->bases[row->base]->name, name) == 0)
+            return true;
+    struct scenario *scenario = serving_base_make(&serving->table, index, name, row->disaggregated, error);
+    if (scenario == NULL)
+        return false;
     serving->bases = realloc(serving->bases, (serving->base_count + 1) * sizeof *serving->bases);
     CHECK(serving->bases != NULL);
     serving->bases[serving->base_count++] = scenario;
@@ -123,16 +109,23 @@ static enum engine_kind engine_of(const char *name)
     return strcmp(name, "trtllm") == 0 ? ENGINE_TRTLLM : ENGINE_NEUTRAL;
 }
 
-/* 1 + the row of rules.csv; 0: none. */
-static uint8_t rule_of(const struct serving *serving, const char *letter)
+uint8_t serving_rule(const struct csv_table *rules, const char *letter)
 {
-    uint32_t letters = csv_column(&serving->rules, "letter");
+    uint32_t letters = csv_column(rules, "letter");
     if (letter[0] == '\0')
         return SERVING_KEPT;
-    for (uint32_t i = 0; i < serving->rules.row_count; i++)
-        if (strcmp(csv_text(&serving->rules, i, letters), letter) == 0)
+    for (uint32_t i = 0; i < rules->row_count; i++)
+        if (strcmp(csv_text(rules, i, letters), letter) == 0)
             return (uint8_t)(i + 1);
-    check_failed("a rule of validation/rules.csv", __FILE__, __LINE__);
+    check_failed("a rule of the table of rules", __FILE__, __LINE__);
+}
+
+void serving_excluded(struct validation *validation, const struct csv_table *rules, const uint32_t *rows)
+{
+    uint32_t letters = csv_column(rules, "letter");
+    uint32_t texts = csv_column(rules, "text");
+    for (uint32_t r = 0; r < rules->row_count; r++)
+        validation_excluded(validation, csv_text(rules, r, letters), csv_text(rules, r, texts), rows[r + 1]);
 }
 
 static void read_row(const struct serving *serving, uint32_t i, struct serving_row *row)
@@ -154,8 +147,8 @@ static void read_row(const struct serving *serving, uint32_t i, struct serving_r
         .decode = side_at(serving, i, "decode_"),
         .ttft_ns = (int64_t)number_at(serving, i, "ttft_us") * 1000,
         .tpot_ns = (int64_t)number_at(serving, i, "tpot_us") * 1000,
-        .rule = rule_of(serving, text_at(serving, i, "rule")),
-        .ttft_rule = rule_of(serving, text_at(serving, i, "ttft_rule")),
+        .rule = serving_rule(&serving->rules, text_at(serving, i, "rule")),
+        .ttft_rule = serving_rule(&serving->rules, text_at(serving, i, "ttft_rule")),
         .quoted = number_at(serving, i, "quoted") != 0,
         .base = UINT32_MAX,
         .deployment = number_at(serving, i, "deployment"),

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# scripts/serving-rows: the rows that validate reads are those it makes of the published ones; and two of its rules.
+# scripts/validation-rows: the rows that validate reads are those it makes of the published ones; and two of its rules.
 set -euo pipefail
 root=$1
-"$root/scripts/serving-rows" --check
+"$root/scripts/validation-rows" --check
 
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 mkdir -p "$here/scripts" "$here/scenarios/hardware"
-cp "$root/scripts/serving-rows" "$here/scripts"
+cp "$root/scripts/validation-rows" "$here/scripts"
 cp "$root"/scenarios/hardware/*.lua "$here/scenarios/hardware"
 cp -r "$root/scenarios/validation" "$here/scenarios"
 
@@ -17,7 +17,7 @@ said_of() { # PATTERN TTFT_US -> "rule ttft_rule"
         awk -F, -v OFS=, -v pattern="$1" -v ttft="$2" '
             $0 ~ pattern && !found { found = 1; if (ttft > 0) $28 = ttft; print FNR > "/dev/stderr" } { print }' \
             2> "$here/line" | xz > "$here/scenarios/validation/serving-published.csv.xz"
-    "$here/scripts/serving-rows"
+    "$here/scripts/validation-rows"
     # Comments take one line more in the rows than in what was published.
     xz -dc "$here/scenarios/validation/serving.csv.xz" | grep -v '^#' |
         sed -n "$(($(cat "$here/line") - 3))p" | cut -d, -f1,2 | tr , ' '
