@@ -3,12 +3,14 @@
 #include "cli/real/run_real.h"
 
 #include "base/arith.h"
+#include "cli/report_run.h"
 #include "host/build_info.h"
 #include "host/interrupt.h"
 #include "real/control/bind_address.h"
 #include "real/control/mesh.h"
 #include "real/cluster/children.h"
 #include "real/fabric/fabric.h"
+#include "real/fabric/lifeline.h"
 #include "real/executor/executor.h"
 #include "real/cluster/instance_process.h"
 #include "real/cluster/launcher.h"
@@ -385,9 +387,7 @@ static int run_all(struct sweep *sweep, const struct scenario *scenario, const s
         int exit = run_variant(sweep, scenario, sets, i, error);
         worst = exit > worst ? exit : worst;
     }
-    if (sweep->output.format == OUTPUT_JSON)
-        output_json(&sweep->output,
-                    json_array_size(sweep->answers) == 1 ? json_array_get(sweep->answers, 0) : sweep->answers);
+    report_runs(sweep->answers, count > 1, &sweep->output);
     json_decref(sweep->answers);
     return worst;
 }
@@ -571,11 +571,16 @@ bool run_real_role(int argc, char **argv, int *status)
         .run = run_instance,
     };
     static const struct command *const roles[] = {&instance, NULL};
-    if (argc > 1 && strcmp(argv[1], "executor") == 0)
+    const char *role = argc > 1 ? argv[1] : "";
+    if (strcmp(role, "executor") == 0) {
         *status = executor_main(argc, argv);
-    else if (argc > 1 && strcmp(argv[1], "instance") == 0)
+    } else if (strcmp(role, "leftovers") == 0) {
+        *status = leftovers_main();
+    } else if (strcmp(role, "instance") == 0) {
+        lifeline_hold();
         *status = command_main(argc, argv, roles, stdout, stderr);
-    else
+    } else {
         return false;
+    }
     return true;
 }
