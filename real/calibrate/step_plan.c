@@ -100,9 +100,11 @@ static bool add_choice(struct step_plan *plan, struct real_world *world, uint32_
         choice.pool[p].sharding = min_u32(sharding, scenario->pools[p].sharding_count - 1);
     }
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
+    sizes.windows_in_pages = true;
     char why[1200] = "";
-    deployment_free(world->deployment);
-    world->deployment = deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
+    deployment_free(world->own_deployment);
+    world->deployment = world->own_deployment =
+        deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
     if (world->deployment == NULL) {
         user_error_set(error, scenario->path, 0, NULL, "%s", why);
         return false;

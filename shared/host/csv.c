@@ -75,14 +75,15 @@ bool csv_split(char *record, struct csv_cell *cells, uint32_t max, uint32_t *cou
 /* Where a quoted cell that begins at `at` has its closing quote; SIZE_MAX: nowhere. */
 static size_t quoted_end(const char *text, size_t at, size_t length)
 {
-    for (at++; at < length; at++) {
+    at++;
+    while (at < length) {
         const char *quote = memchr(text + at, '"', length - at);
         if (quote == NULL)
             return SIZE_MAX;
         at = (size_t)(quote - text);
         if (at + 1 == length || text[at + 1] != '"')
             return at;
-        at++;
+        at += 2;
     }
     return SIZE_MAX;
 }

@@ -59,7 +59,8 @@ struct deployment_sizes deployment_sizes_traced(const struct load *load, const s
     sizes.request_tokens_max = 0;
     sizes.prefix_block_tokens = trace->block_tokens;
     for (uint32_t i = 0; i < trace->count; i++) {
-        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
+        uint32_t output = trace->output_tokens[i] > 0 ? trace->output_tokens[i] : length_max(&load->output);
+        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + output);
         if (trace->block_tokens != 0)
             sizes.request_blocks_max =
                 max_u32(sizes.request_blocks_max, narrow_u32(trace->block_first[i + 1] - trace->block_first[i]));
@@ -157,8 +158,17 @@ static bool draft_model_footprint(const struct pool *pool, const struct parallel
     return true;
 }
 
+/* Sequences of an attention group that may hold KV at once; 0 where pages keep windowed layers whole: prefixes are
+ * served from prefillers and mixed instances. */
+static uint32_t window_sequences(const struct scenario *scenario, const struct pool *pool)
+{
+    if (pool->role != ROLE_DECODE)
+        return 0;
+    return pool->scheduler.batch_max + min_u32(scenario->messenger.handoffs_max, STREAMS_MAX);
+}
+
 static bool member_make(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
-                        struct member *member, char *error, size_t error_size)
+                        bool windows_in_pages, struct member *member, char *error, size_t error_size)
 {
     const struct parallelism *parallelism = &pool->shardings[sharding];
     const struct architecture model = scenario_served(scenario, pool);
@@ -176,8 +186,10 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
     uint64_t activation_bytes =
         draft_bytes + footprint_activation_bytes(&model, &member->geometry, step_tokens(pool), sampled(pool));
     struct footprint *footprint = &member->footprint;
-    enum footprint_verdict verdict = footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes,
-                                                        pool->memory_utilization_permille, activation_bytes, footprint);
+    uint32_t sequences = windows_in_pages ? 0 : window_sequences(scenario, pool);
+    enum footprint_verdict verdict =
+        footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes, pool->engine.memory_share,
+                           pool->memory_utilization_permille, activation_bytes, sequences, footprint);
     if (verdict == FOOTPRINT_FITS && draft_page_bytes > 0) {
         /* Pages of both models come in pairs. */
         uint64_t pair_bytes = footprint->page_bytes + draft_page_bytes;
@@ -188,6 +200,23 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
     if (verdict != FOOTPRINT_FITS)
         return refuse_footprint(error, error_size, pool, parallelism, verdict, &member->footprint);
     return true;
+}
+
+bool deployment_kv_capacity(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
+                            int32_t change_permille, struct kv_capacity *capacity, char *error, size_t error_size)
+{
+    struct member member = {.ranks = 0};
+    struct pool *changed = malloc(sizeof *changed);
+    CHECK(changed != NULL);
+    *changed = *pool;
+    int64_t share = (int64_t)pool->memory_utilization_permille + change_permille;
+    changed->memory_utilization_permille = share < 1 ? 1 : share > 1000 ? 1000 : (uint32_t)share;
+    bool fits = member_make(scenario, changed, sharding, false, &member, error, error_size);
+    free(changed);
+    capacity->footprint = member.footprint;
+    capacity->tokens =
+        fits ? member.footprint.pages * member.geometry.page_tokens * member.geometry.parallelism.data : 0;
+    return fits;
 }
 
 /* ---- Nodes ------------------------------------------------------------------------------------------------------ */
@@ -402,7 +431,8 @@ static bool make_members(struct builder *builder, char *error, size_t error_size
         uint32_t sharding = builder->choice->pool[p].sharding;
         CHECK(sharding < pool->sharding_count);
         if (count > 0 && (!check_blocks(builder, pool, error, error_size) ||
-                          !member_make(scenario, pool, sharding, &builder->member[p], error, error_size)))
+                          !member_make(scenario, pool, sharding, builder->sizes->windows_in_pages, &builder->member[p],
+                                       error, error_size)))
             return false;
         if (pool->role == ROLE_DECODE)
             builder->handoffs += count * min_u32(scenario->messenger.handoffs_max, STREAMS_MAX);
