@@ -3,7 +3,7 @@
 
 #include "base/arith.h"
 #include "world/scenario/hardware_load.h"
-#include "real/calibrate/message_meter.h"
+#include "real/calibrate/message_profiler.h"
 #include "real/control/mesh.h"
 
 #include <string.h>
@@ -26,13 +26,13 @@ static void name_machine(const struct calibration *what, struct hardware *hardwa
 }
 
 static bool measure_fabric(const struct calibration *what, struct profile *profile, struct progress *progress,
-                           const struct fabric_meter_config *config, char *why, size_t why_size)
+                           const struct fabric_profiler_config *config, char *why, size_t why_size)
 {
     struct hardware *hardware = &profile->hardware;
     struct fabric_times *times = &profile->fabric;
     hardware->arm_ns = 0;
-    if (!message_meter(what->bind, &hardware->message_ns, why, why_size) ||
-        !fabric_meter(config, progress, times, why, why_size) ||
+    if (!message_profiler(what->bind, &hardware->message_ns, why, why_size) ||
+        !fabric_profiler(config, progress, times, why, why_size) ||
         !nic_fit(times->single, FABRIC_SIZES, times->stream, FABRIC_SIZES, &hardware->nic, why, why_size))
         return false;
     snprintf(hardware->nic.name, sizeof hardware->nic.name, "%s", times->provider);
@@ -50,12 +50,12 @@ static bool measure_fabric(const struct calibration *what, struct profile *profi
 static bool measure(const struct calibration *what, struct calibrated *result, struct progress *progress, char *why,
                     size_t why_size)
 {
-    const struct fabric_meter_config fabric = {.provider = what->provider,
-                                               .address = what->bind,
-                                               .window = what->window,
-                                               .turns = FABRIC_TURNS,
-                                               .crowded = result->plan.crowded};
-    uint64_t total = fabric_meter_steps(&fabric);
+    const struct fabric_profiler_config fabric = {.provider = what->provider,
+                                                  .address = what->bind,
+                                                  .window = what->window,
+                                                  .turns = FABRIC_TURNS,
+                                                  .crowded = result->plan.crowded};
+    uint64_t total = fabric_profiler_steps(&fabric);
     for (uint32_t t = 0; t < result->plan.count; t++)
         total += (uint64_t)step_job_launches(&result->plan.item[t]) * (what->rounds + 1);
     progress_total(progress, total);
@@ -64,7 +64,7 @@ static bool measure(const struct calibration *what, struct calibrated *result, s
     for (uint32_t t = 0; t < result->plan.count; t++) {
         struct step_job *job = &result->plan.item[t];
         char text[256] = "";
-        if (!step_meter(job, what->rounds, progress, &result->quality[t], text, sizeof text)) {
+        if (!step_profiler(job, what->rounds, progress, &result->quality[t], text, sizeof text)) {
             if (text[0] != '\0')
                 snprintf(why, why_size, "%s: %s", job->name, text);
             return false;

@@ -1,7 +1,7 @@
 /* What steps and messages take in a whole run, where instances share the machine: with other arrivals than those of any
  * run that will be predicted.
  *
- * Steps are timed with one instance alone on the machine, in batches that follow each other (step_meter.h). In a run
+ * Steps are timed with one instance alone on the machine, in batches that follow each other (step_profiler.h). In a run
  * executors, fabric threads and loops of all instances share processors, and an instance that has been idle wakes up
  * for a launch. So the scenario is run for real, every node recorded (real/runtime/recording.h), and each launch is set
  * beside what the tables say of it: one line for each kind of step of each table,

@@ -5,9 +5,9 @@
 #define TANDEM_REAL_CALIBRATE_PROFILE_H
 
 #include "host/user_error.h"
-#include "real/calibrate/fabric_meter.h"
+#include "real/calibrate/fabric_profiler.h"
 #include "real/calibrate/in_run.h"
-#include "real/calibrate/step_meter.h"
+#include "real/calibrate/step_profiler.h"
 
 #include <stdio.h>
 

@@ -45,8 +45,8 @@ static void make_room(struct step_job *job)
     setup->memory.pages = limits->pages;
     memset(&job->table.prefill, 0, sizeof job->table.prefill);
     memset(&job->table.decode, 0, sizeof job->table.decode);
-    knots_prefill(limits, &job->table.prefill);
-    knots_decode(limits, &job->table.decode);
+    breakpoints_prefill(limits, &job->table.prefill);
+    breakpoints_decode(limits, &job->table.decode);
 }
 
 static bool add_node(struct step_plan *plan, const struct real_world *world, uint32_t node, const char *device,

@@ -6,7 +6,7 @@
 
 #include "world/scenario/scenario_lua.h"
 #include "host/user_error.h"
-#include "real/calibrate/knots.h"
+#include "real/calibrate/breakpoints.h"
 #include "real/executor/mailbox.h"
 
 struct step_job {

@@ -31,8 +31,4 @@ bool explain_transfer_print(FILE *stream, const struct transfer_plan *plan, uint
 void explain_refusal(enum geometry_refusal refusal, const struct kv_geometry *source,
                      const struct kv_geometry *destination, char *text, size_t size);
 
-/* Whether a model fits, with its numbers: "weights 83.9 GiB + activations 1.0 GiB on a rank exceed the 72.0 GiB it may
- * use by 12.9 GiB". */
-void explain_footprint(enum footprint_verdict verdict, const struct footprint *footprint, char *text, size_t size);
-
 #endif

@@ -4,24 +4,24 @@
 
 #include <stdlib.h>
 
-/* ---- Sheets ------------------------------------------------------------------------------------------------------ */
+/* ---- Slices ------------------------------------------------------------------------------------------------------ */
 
-/* The place of the next sheet; kept only if the choice below fills it. */
-static struct kernel_sheet *sheet_next(struct device_model *model)
+/* The place of the next slice; kept only if the choice below fills it. */
+static struct kernel_slice *slice_next(struct device_model *model)
 {
-    CHECK(model->sheet_count < SHEETS_MAX);
-    return &model->sheets[model->sheet_count];
+    CHECK(model->slice_count < SLICES_MAX);
+    return &model->slices[model->slice_count];
 }
 
-static const struct kernel_sheet *keep(struct device_model *model, bool found)
+static const struct kernel_slice *keep(struct device_model *model, bool found)
 {
-    return found ? &model->sheets[model->sheet_count++] : NULL;
+    return found ? &model->slices[model->slice_count++] : NULL;
 }
 
 static void measure_attention(struct device_model *model, struct kernel_chooser *chooser, struct attention_shape *shape)
 {
-    shape->decode = keep(model, kernel_choose_decode_attention(chooser, shape, sheet_next(model)));
-    shape->prefill = keep(model, kernel_choose_prefill_attention(chooser, shape, sheet_next(model)));
+    shape->decode = keep(model, kernel_choose_decode_attention(chooser, shape, slice_next(model)));
+    shape->prefill = keep(model, kernel_choose_prefill_attention(chooser, shape, slice_next(model)));
 }
 
 /* The latent tables are of DeepSeek's dimensions. */
@@ -38,21 +38,21 @@ static void measure_operator(struct device_model *model, struct kernel_chooser *
     case OPERATOR_GEMM:
         if (o->absorbed != ABSORBED_NOT && is_deepseek_latent(shape))
             o->measured =
-                keep(model, kernel_choose_absorbed(chooser, shape, o->absorbed == ABSORBED_OUTPUT, sheet_next(model)));
+                keep(model, kernel_choose_absorbed(chooser, shape, o->absorbed == ABSORBED_OUTPUT, slice_next(model)));
         if (o->measured == NULL && !chooser->error.set)
-            o->measured = keep(model, kernel_choose_gemm(chooser, o->n, o->k, o->format, sheet_next(model)));
+            o->measured = keep(model, kernel_choose_gemm(chooser, o->n, o->k, o->format, slice_next(model)));
         return;
     case OPERATOR_ALL_REDUCE: {
         double ranks = o->n < model->device.nvlink_gpus ? o->n : model->device.nvlink_gpus;
         if (ranks <= 1.0)
             return;
-        o->measured = keep(model, kernel_choose_all_reduce(chooser, ranks, sheet_next(model)));
-        o->nccl = keep(model, kernel_choose_nccl(chooser, "all_reduce", ranks, sheet_next(model)));
+        o->measured = keep(model, kernel_choose_all_reduce(chooser, ranks, slice_next(model)));
+        o->nccl = keep(model, kernel_choose_nccl(chooser, "all_reduce", ranks, slice_next(model)));
         return;
     }
     case OPERATOR_GATHER_SCATTER:
-        o->measured = keep(model, kernel_choose_nccl(chooser, "all_gather", o->n, sheet_next(model)));
-        o->nccl = keep(model, kernel_choose_nccl(chooser, "reduce_scatter", o->n, sheet_next(model)));
+        o->measured = keep(model, kernel_choose_nccl(chooser, "all_gather", o->n, slice_next(model)));
+        o->nccl = keep(model, kernel_choose_nccl(chooser, "reduce_scatter", o->n, slice_next(model)));
         return;
     case OPERATOR_ELEMENTWISE:
     case OPERATOR_EXPERTS: /* by the part's one shape of experts */
@@ -72,12 +72,12 @@ static void measure_exchange(struct device_model *model, struct kernel_chooser *
     double nodes = shape->ranks / model->device.gpus_per_node;
     for (uint32_t i = 0; i < EXCHANGE_PHASES && !chooser->error.set; i++)
         shape->phases[i] = keep(model, kernel_choose_alltoall(chooser, shape, a->experts, a->expert_weight_format,
-                                                              nvlink[i], sheet_next(model)));
+                                                              nvlink[i], slice_next(model)));
     shape->nvlink = shape->phases[0] != NULL;
     shape->inner = shape->nvlink ? shape->ranks : nodes;
     for (uint32_t i = 0; i < 2 && !shape->nvlink && !chooser->error.set; i++)
         shape->phases[i] =
-            keep(model, kernel_choose_deepep(chooser, shape, a->experts, nodes, prefill, deepep[i], sheet_next(model)));
+            keep(model, kernel_choose_deepep(chooser, shape, a->experts, nodes, prefill, deepep[i], slice_next(model)));
 }
 
 static void measure_experts(struct device_model *model, struct kernel_chooser *chooser, const struct architecture *a,
@@ -88,12 +88,12 @@ static void measure_experts(struct device_model *model, struct kernel_chooser *c
     for (uint32_t prefill = 0; model->wide && prefill < 2 && !chooser->error.set; prefill++) {
         shapes[prefill]->measured =
             keep(model, kernel_choose_wide_experts(chooser, shapes[prefill], width, a->experts_redundant, prefill == 1,
-                                                   sheet_next(model)));
+                                                   slice_next(model)));
         measure_exchange(model, chooser, a, &part->exchange[prefill], prefill == 1);
     }
     if (part->moe.measured == NULL && !chooser->error.set)
         part->moe.measured =
-            keep(model, kernel_choose_experts(chooser, &part->moe, width, part->moe.tensor, sheet_next(model)));
+            keep(model, kernel_choose_experts(chooser, &part->moe, width, part->moe.tensor, slice_next(model)));
     if (model->wide && part->moe_wide.measured == NULL)
         part->moe_wide.measured = part->moe.measured;
 }
@@ -135,10 +135,10 @@ static void measure_part(struct device_model *model, struct kernel_chooser *choo
 {
     struct attention_shape *full = &part->full;
     if (wants_module(model, a)) {
-        const struct kernel_sheet *decode = keep(
-            model, kernel_choose_module(chooser, full, architecture_attention_format(a), false, sheet_next(model)));
-        const struct kernel_sheet *prefill =
-            keep(model, kernel_choose_module(chooser, full, architecture_attention_format(a), true, sheet_next(model)));
+        const struct kernel_slice *decode = keep(
+            model, kernel_choose_module(chooser, full, architecture_attention_format(a), false, slice_next(model)));
+        const struct kernel_slice *prefill =
+            keep(model, kernel_choose_module(chooser, full, architecture_attention_format(a), true, slice_next(model)));
         full->module = decode != NULL && prefill != NULL;
         if (full->module) {
             full->decode = decode;
@@ -147,7 +147,7 @@ static void measure_part(struct device_model *model, struct kernel_chooser *choo
         /* Prefill is launched as it was measured, decode as a graph. */
         if (full->module && a->index_topk > 0 && !chooser->error.set) {
             enum estimate estimate;
-            double launched = kernel_sheet_ns(decode, 1.0, 1.0, &estimate);
+            double launched = kernel_slice_ns(decode, 1.0, 1.0, &estimate);
             double parts = attention_parts_ns(model, chooser, a, request->parallelism, part);
             full->launches_ns = launched > parts ? launched - parts : 0.0;
         }
@@ -177,7 +177,7 @@ static void measure_draft(struct device_model *model, struct kernel_chooser *cho
     *next = model->draft.full;
     next->queries = 1.0;
     if (next->decode != NULL && !next->module && !chooser->error.set)
-        next->decode = keep(model, kernel_choose_decode_attention(chooser, next, sheet_next(model)));
+        next->decode = keep(model, kernel_choose_decode_attention(chooser, next, slice_next(model)));
 }
 
 bool device_model_measure(struct device_model *model, const struct device_request *request,
@@ -220,10 +220,10 @@ void prefill_table_make(struct device_model *model)
     int64_t least[PREFILL_COLUMNS];
     int64_t most[PREFILL_ROWS][PREFILL_COLUMNS];
     for (uint32_t row = 1; row < PREFILL_ROWS; row++) {
-        double tokens = (double)knot_value(row, PREFILL_BITS);
+        double tokens = (double)breakpoint_value(row, PREFILL_BITS);
         for (uint32_t column = 1; column < PREFILL_COLUMNS; column++) {
             /* A token sees itself at least. */
-            double pairs = (double)knot_value(column, PREFILL_BITS);
+            double pairs = (double)breakpoint_value(column, PREFILL_BITS);
             table[row][column] = round_ns(prefill_attention_ns(model, tokens, pairs > tokens ? pairs : tokens));
         }
         table[row][0] = table[row][1];
@@ -255,10 +255,10 @@ int64_t prefill_table_ns(const struct device_model *model, uint64_t tokens, uint
 {
     if (tokens == 0)
         return 0;
-    struct knot_position row = knot_locate(tokens, PREFILL_BITS, PREFILL_TOKENS_OCTAVE_LAST);
-    struct knot_position column = knot_locate(pairs, PREFILL_BITS, PREFILL_PAIRS_OCTAVE_LAST);
+    struct breakpoint_position row = breakpoint_locate(tokens, PREFILL_BITS, PREFILL_TOKENS_OCTAVE_LAST);
+    struct breakpoint_position column = breakpoint_locate(pairs, PREFILL_BITS, PREFILL_PAIRS_OCTAVE_LAST);
     const int64_t *low = model->prefill_ns[row.index];
     const int64_t *high = model->prefill_ns[row.index + 1];
-    return knot_between(&row, knot_between(&column, low[column.index], low[column.index + 1]),
-                        knot_between(&column, high[column.index], high[column.index + 1]));
+    return breakpoint_between(&row, breakpoint_between(&column, low[column.index], low[column.index + 1]),
+                              breakpoint_between(&column, high[column.index], high[column.index + 1]));
 }

@@ -3,7 +3,7 @@
  * A model is served as a list of operators; each is driven by one count of the step (a group's tokens, its sequences,
  * its decoding sequences, the tokens whose latents are decompressed, the tokens of all groups that share experts) and
  * runs once a layer, or once a step. At make time the operators of one driver are summed into one curve over that
- * count, rounded once per knot; a step is then a few look-ups.
+ * count, rounded once per breakpoint; a step is then a few look-ups.
  *
  * Pipeline stages: a step is one batch, which passes the stages one after the other, so its time is that of all layers
  * and of the hand-overs between stages. Stages that hold one layer less are taken to hold as many as the others, so
@@ -31,8 +31,8 @@ const char *device_gpu_names(void)
 static void curves_make(struct device_model *model)
 {
     double least[OPERATORS_MAX];
-    for (uint32_t knot = TOKEN_CURVE_KNOTS - 1; knot > 0; knot--) {
-        double tokens = (double)knot_value(knot, TOKEN_CURVE_BITS);
+    for (uint32_t breakpoint = TOKEN_CURVE_BREAKPOINTS - 1; breakpoint > 0; breakpoint--) {
+        double tokens = (double)breakpoint_value(breakpoint, TOKEN_CURVE_BITS);
         double sum[DRIVERS] = {0};
         double share[DRIVERS][SHARES] = {{0}};
         double before = 0.0;
@@ -40,7 +40,7 @@ static void curves_make(struct device_model *model)
         for (uint32_t i = 0; i < model->operator_count; i++) {
             const struct device_operator *o = &model->operators[i];
             struct operator_time time = operator_evaluate(model, o, tokens);
-            if (knot == TOKEN_CURVE_KNOTS - 1 || time.ns < least[i])
+            if (breakpoint == TOKEN_CURVE_BREAKPOINTS - 1 || time.ns < least[i])
                 least[i] = time.ns;
             double ns = least[i] * o->count;
             hops += o->kind == OPERATOR_STAGE_HOP ? ns : 0.0;
@@ -52,12 +52,12 @@ static void curves_make(struct device_model *model)
                 before += ns;
         }
         for (uint32_t d = 0; d < DRIVERS; d++) {
-            model->curves[d].ns[knot] = round_ns(sum[d]);
+            model->curves[d].ns[breakpoint] = round_ns(sum[d]);
             for (uint32_t s = BOUND_COMPUTE; s < SHARES; s++)
-                model->bounds[d][s].ns[knot] = round_ns(share[d][s]);
+                model->bounds[d][s].ns[breakpoint] = round_ns(share[d][s]);
         }
-        model->before.ns[knot] = round_ns(before);
-        model->hops.ns[knot] = round_ns(hops);
+        model->before.ns[breakpoint] = round_ns(before);
+        model->hops.ns[breakpoint] = round_ns(hops);
     }
 }
 
@@ -94,7 +94,7 @@ static double decode_attention_ns(const struct device_model *model, double seque
 static void lines_smooth(struct device_model *model, uint32_t column)
 {
     uint32_t served = 1;
-    while (served + 1 < LINE_ROWS && knot_value(served, LINE_BITS) * LENGTH_MAX < line_context(column))
+    while (served + 1 < LINE_ROWS && breakpoint_value(served, LINE_BITS) * LENGTH_MAX < line_context(column))
         served++;
     for (uint32_t row = served + 1; row < LINE_ROWS; row++)
         model->line_ns[row][column] = max_i64(model->line_ns[row][column], model->line_ns[row - 1][column]);
@@ -106,7 +106,7 @@ static void lines_make(struct device_model *model)
 {
     for (uint32_t column = 0; column < LINE_COLUMNS; column++) {
         for (uint32_t row = 1; row < LINE_ROWS; row++) {
-            double sequences = (double)knot_value(row, LINE_BITS);
+            double sequences = (double)breakpoint_value(row, LINE_BITS);
             model->line_ns[row][column] = round_ns(decode_attention_ns(model, sequences, (double)line_context(column)));
         }
         lines_smooth(model, column);
@@ -192,7 +192,7 @@ static struct device_model *model_make(const struct device_request *request, con
                                                                              request->draft_tokens, &model->measured);
     if (model->is_measured)
         return model;
-    bool packed = kernel_shelf_size(kernel_shelf_open(hardware->kernel_folder, hardware->gpu)) > 0;
+    bool packed = kernel_store_size(kernel_store_open(hardware->kernel_folder, hardware->gpu)) > 0;
     if (!packed && gpu_tables_find(hardware->gpu) == NULL) {
         if (request->draft_tokens > 0 && hardware->gpu[0] == '\0')
             snprintf(error, error_size,
@@ -262,8 +262,8 @@ void device_model_free(struct device_model *model)
 {
     if (model == NULL)
         return;
-    for (uint32_t i = 0; i < model->sheet_count; i++)
-        kernel_sheet_free(&model->sheets[i]);
+    for (uint32_t i = 0; i < model->slice_count; i++)
+        kernel_slice_free(&model->slices[i]);
     free(model);
 }
 
@@ -316,11 +316,11 @@ int64_t device_decode_fixed_ns(const struct device_model *model, const struct st
 }
 
 /* Attention time at a column of the table, between its rows. */
-static int64_t line_column_ns(const struct device_model *model, const struct knot_position *row, uint32_t column)
+static int64_t line_column_ns(const struct device_model *model, const struct breakpoint_position *row, uint32_t column)
 {
     int64_t low = model->line_ns[row->index][column];
     int64_t high = model->line_ns[row->index + 1][column];
-    return knot_between(row, low, high);
+    return breakpoint_between(row, low, high);
 }
 
 void device_decode_line(const struct device_model *model, uint32_t decode_sequences, uint64_t decode_context,
@@ -334,7 +334,7 @@ void device_decode_line(const struct device_model *model, uint32_t decode_sequen
         *line = (struct decode_line){.context_max = UINT64_MAX};
         return;
     }
-    struct knot_position row = knot_locate(decode_sequences, LINE_BITS, LINE_OCTAVE_LAST);
+    struct breakpoint_position row = breakpoint_locate(decode_sequences, LINE_BITS, LINE_OCTAVE_LAST);
     uint32_t column = 0;
     if (decode_context >= line_context(1)) {
         column = 63u - (uint32_t)__builtin_clzll(decode_context) - LINE_CONTEXT_LOG2 + 1;
@@ -402,9 +402,9 @@ static enum step_bound step_bound(const struct device_model *model, const struct
 {
     int64_t share[SHARES] = {0};
     for (uint32_t d = 0; d < DRIVERS; d++) {
-        uint32_t knot = knot_locate(counts->driver[d], TOKEN_CURVE_BITS, TOKEN_CURVE_OCTAVE_LAST).index;
-        for (uint32_t s = BOUND_COMPUTE; s < SHARES && knot > 0; s++)
-            share[s] += model->bounds[d][s].ns[knot];
+        uint32_t breakpoint = breakpoint_locate(counts->driver[d], TOKEN_CURVE_BITS, TOKEN_CURVE_OCTAVE_LAST).index;
+        for (uint32_t s = BOUND_COMPUTE; s < SHARES && breakpoint > 0; s++)
+            share[s] += model->bounds[d][s].ns[breakpoint];
     }
     share[model->decode_attention_bound] += counts->decode_attention_ns;
     share[BOUND_COMPUTE] += counts->prefill_attention_ns;

@@ -52,8 +52,8 @@ struct device_operator {
     enum absorbed absorbed;
     const struct model_part *part;       /* whose experts and exchange */
     bool prefill;                        /* of these, those of steps with prompts */
-    const struct kernel_sheet *measured; /* NULL: by distilled efficiencies, or by a formula */
-    const struct kernel_sheet *nccl;     /* of an all-reduce, beyond the engine's own; of a gather, the scatter */
+    const struct kernel_slice *measured; /* NULL: by distilled efficiencies, or by a formula */
+    const struct kernel_slice *nccl;     /* of an all-reduce, beyond the engine's own; of a gather, the scatter */
 };
 
 /* Layers of one kind: those of the model, and those that draft. */
@@ -76,21 +76,22 @@ struct drafting_shape {
     struct attention_shape next; /* their attention, of one query a sequence */
 };
 
-/* Sequences of the decode table: 8 knots an octave up to 2^15. Contexts: none, then powers of two from 64 to 64 Mi. */
+/* Sequences of the decode table: 8 breakpoints an octave up to 2^15. Contexts: none, then powers of two from 64 to 64
+ * Mi. */
 #define LINE_BITS 3
 #define LINE_OCTAVE_LAST 14
-#define LINE_ROWS KNOT_COUNT(LINE_BITS, LINE_OCTAVE_LAST)
+#define LINE_ROWS BREAKPOINT_COUNT(LINE_BITS, LINE_OCTAVE_LAST)
 #define LINE_CONTEXT_LOG2 6
 #define LINE_COLUMNS 22
 
-/* Prefill attention over (tokens, pairs): two knots an octave up to 2^21 tokens and 2^41 pairs. */
+/* Prefill attention over (tokens, pairs): two breakpoints an octave up to 2^21 tokens and 2^41 pairs. */
 #define PREFILL_BITS 1
 #define PREFILL_TOKENS_OCTAVE_LAST 21
 #define PREFILL_PAIRS_OCTAVE_LAST 41
-#define PREFILL_ROWS KNOT_COUNT(PREFILL_BITS, PREFILL_TOKENS_OCTAVE_LAST)
-#define PREFILL_COLUMNS KNOT_COUNT(PREFILL_BITS, PREFILL_PAIRS_OCTAVE_LAST)
+#define PREFILL_ROWS BREAKPOINT_COUNT(PREFILL_BITS, PREFILL_TOKENS_OCTAVE_LAST)
+#define PREFILL_COLUMNS BREAKPOINT_COUNT(PREFILL_BITS, PREFILL_PAIRS_OCTAVE_LAST)
 
-#define SHEETS_MAX (3 * OPERATORS_MAX)
+#define SLICES_MAX (3 * OPERATORS_MAX)
 
 #define PASSES 3 /* the model's layers; the draft layers over verified tokens, and over further ones */
 
@@ -126,8 +127,8 @@ struct device_model {
     int64_t line_ns[LINE_ROWS][LINE_COLUMNS];
     int64_t prefill_ns[PREFILL_ROWS][PREFILL_COLUMNS];
 
-    uint32_t sheet_count;
-    struct kernel_sheet sheets[SHEETS_MAX]; /* measured kernels of the operators */
+    uint32_t slice_count;
+    struct kernel_slice slices[SLICES_MAX]; /* measured kernels of the operators */
 };
 
 static inline int64_t round_ns(double ns)

@@ -16,8 +16,8 @@ struct grid_axis {
     int8_t nodes[GRID_NODES_MAX]; /* log2 of the node values, ascending */
 };
 
-/* time = launch + ideal / efficiency, where ideal is the roofline's bound for the shape. An efficiency may exceed 1
- * where the formula of the ideal counts more work than a measured kernel had to do. */
+/* time = launch + bound / efficiency, where bound is that of the roofline for the shape. An efficiency may exceed 1
+ * where the formula of the roofline counts more work than a measured kernel had to do. */
 struct efficiency_grid {
     const char *source; /* measured table, for people */
     uint32_t launch_ns;

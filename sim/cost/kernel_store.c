@@ -1,4 +1,4 @@
-/* See kernel_store.h. The lock guards the list of shelves and the reading of tables: making a model takes it a few
+/* See kernel_store.h. The lock guards the list of stores and the reading of tables: making a model takes it a few
  * times, a step never. */
 #define _POSIX_C_SOURCE 200809L
 #include "sim/cost/kernel_store.h"
@@ -14,9 +14,9 @@
 #include <string.h>
 
 #define PATH_SIZE 1280
-#define PACKS_MAX 512 /* of one GPU */
+#define ENTRIES_MAX 512 /* of one GPU */
 
-struct pack {
+struct entry {
     const struct kernel_kind *kind;
     char engine[16];
     char version[32];
@@ -25,16 +25,16 @@ struct pack {
     struct kernel_table *table; /* NULL until asked for */
 };
 
-struct kernel_shelf {
-    struct kernel_shelf *next;
+struct kernel_store {
+    struct kernel_store *next;
     char folder[PATH_SIZE];
     char gpu[16];
     uint32_t count;
-    struct pack *packs[PACKS_MAX];
+    struct entry *entries[ENTRIES_MAX];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct kernel_shelf *shelves;
+static struct kernel_store *stores;
 
 /* Negative where version a is newer than b: numbers inside them count as numbers, "1.3.0rc20" > "1.3.0rc9". */
 static int compare_versions(const char *a, const char *b)
@@ -59,7 +59,7 @@ static int compare_versions(const char *a, const char *b)
     return (*a == '\0') - (*b == '\0');
 }
 
-static int compare_packs(const struct pack *a, const struct pack *b)
+static int compare_entries(const struct entry *a, const struct entry *b)
 {
     if (a->kind != b->kind)
         return a->kind->id < b->kind->id ? -1 : 1;
@@ -72,7 +72,7 @@ static int compare_packs(const struct pack *a, const struct pack *b)
 }
 
 /* "gemm.vllm-0.24.0.csv.zst" */
-static bool name_read(const char *name, struct pack *pack)
+static bool name_read(const char *name, struct entry *entry)
 {
     char text[256];
     size_t length = strlen(name);
@@ -92,116 +92,116 @@ static bool name_read(const char *name, struct pack *pack)
         return false;
     *engine++ = '\0';
     *version++ = '\0';
-    pack->kind = kernel_kind_named(text);
-    if (pack->kind == NULL || strlen(engine) >= sizeof pack->engine || strlen(version) >= sizeof pack->version)
+    entry->kind = kernel_kind_named(text);
+    if (entry->kind == NULL || strlen(engine) >= sizeof entry->engine || strlen(version) >= sizeof entry->version)
         return false;
-    strcpy(pack->engine, engine);
-    strcpy(pack->version, version);
+    strcpy(entry->engine, engine);
+    strcpy(entry->version, version);
     return true;
 }
 
-/* Puts a pack in its place: folders give names in an order of their own. */
-static void shelf_add(struct kernel_shelf *shelf, struct pack *pack)
+/* Puts a table in its place: folders give names in an order of their own. */
+static void store_add(struct kernel_store *store, struct entry *entry)
 {
-    if (shelf->count == PACKS_MAX) {
-        free(pack->path);
-        free(pack);
+    if (store->count == ENTRIES_MAX) {
+        free(entry->path);
+        free(entry);
         return;
     }
-    uint32_t at = shelf->count++;
-    for (; at > 0 && compare_packs(pack, shelf->packs[at - 1]) < 0; at--)
-        shelf->packs[at] = shelf->packs[at - 1];
-    shelf->packs[at] = pack;
+    uint32_t at = store->count++;
+    for (; at > 0 && compare_entries(entry, store->entries[at - 1]) < 0; at--)
+        store->entries[at] = store->entries[at - 1];
+    store->entries[at] = entry;
 }
 
-static void shelf_scan(struct kernel_shelf *shelf, const char *path, uint32_t folder)
+static void store_scan(struct kernel_store *store, const char *path, uint32_t folder)
 {
     DIR *directory = path[0] == '\0' ? NULL : opendir(path);
     if (directory == NULL)
         return;
-    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
-        struct pack found = {.folder = folder};
-        if (!name_read(entry->d_name, &found))
+    for (struct dirent *file = readdir(directory); file != NULL; file = readdir(directory)) {
+        struct entry found = {.folder = folder};
+        if (!name_read(file->d_name, &found))
             continue;
-        struct pack *pack = malloc(sizeof *pack);
-        size_t size = strlen(path) + strlen(entry->d_name) + 2;
-        CHECK(pack != NULL);
-        *pack = found;
-        pack->path = malloc(size);
-        CHECK(pack->path != NULL);
-        snprintf(pack->path, size, "%s/%s", path, entry->d_name);
-        shelf_add(shelf, pack);
+        struct entry *entry = malloc(sizeof *entry);
+        size_t size = strlen(path) + strlen(file->d_name) + 2;
+        CHECK(entry != NULL);
+        *entry = found;
+        entry->path = malloc(size);
+        CHECK(entry->path != NULL);
+        snprintf(entry->path, size, "%s/%s", path, file->d_name);
+        store_add(store, entry);
     }
     closedir(directory);
 }
 
-const struct kernel_shelf *kernel_shelf_open(const char *folder, const char *gpu)
+const struct kernel_store *kernel_store_open(const char *folder, const char *gpu)
 {
     char library[PATH_SIZE];
     pthread_mutex_lock(&lock);
-    struct kernel_shelf *shelf = shelves;
-    while (shelf != NULL && (strcmp(shelf->folder, folder) != 0 || strcmp(shelf->gpu, gpu) != 0))
-        shelf = shelf->next;
-    if (shelf == NULL) {
-        shelf = calloc(1, sizeof *shelf);
-        CHECK(shelf != NULL);
-        snprintf(shelf->folder, sizeof shelf->folder, "%s", folder);
-        snprintf(shelf->gpu, sizeof shelf->gpu, "%s", gpu);
+    struct kernel_store *store = stores;
+    while (store != NULL && (strcmp(store->folder, folder) != 0 || strcmp(store->gpu, gpu) != 0))
+        store = store->next;
+    if (store == NULL) {
+        store = calloc(1, sizeof *store);
+        CHECK(store != NULL);
+        snprintf(store->folder, sizeof store->folder, "%s", folder);
+        snprintf(store->gpu, sizeof store->gpu, "%s", gpu);
         snprintf(library, sizeof library, "%s/hardware/kernels/%s", scenario_library_root(), gpu);
-        shelf_scan(shelf, folder, 0);
+        store_scan(store, folder, 0);
         if (strcmp(folder, library) != 0)
-            shelf_scan(shelf, library, 1);
-        shelf->next = shelves;
-        shelves = shelf;
+            store_scan(store, library, 1);
+        store->next = stores;
+        stores = store;
     }
     pthread_mutex_unlock(&lock);
-    return shelf;
+    return store;
 }
 
-uint32_t kernel_shelf_size(const struct kernel_shelf *shelf)
+uint32_t kernel_store_size(const struct kernel_store *store)
 {
-    return shelf->count;
+    return store->count;
 }
 
-static bool matches(const struct pack *pack, const struct kernel_kind *kind, const char *engine)
+static bool matches(const struct entry *entry, const struct kernel_kind *kind, const char *engine)
 {
-    return pack->kind == kind && (engine == NULL || strcmp(pack->engine, engine) == 0);
+    return entry->kind == kind && (engine == NULL || strcmp(entry->engine, engine) == 0);
 }
 
-uint32_t kernel_shelf_count(const struct kernel_shelf *shelf, const struct kernel_kind *kind, const char *engine)
+uint32_t kernel_store_count(const struct kernel_store *store, const struct kernel_kind *kind, const char *engine)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < shelf->count; i++)
-        count += matches(shelf->packs[i], kind, engine);
+    for (uint32_t i = 0; i < store->count; i++)
+        count += matches(store->entries[i], kind, engine);
     return count;
 }
 
-const struct kernel_table *kernel_shelf_table(const struct kernel_shelf *shelf, const struct kernel_kind *kind,
+const struct kernel_table *kernel_store_table(const struct kernel_store *store, const struct kernel_kind *kind,
                                               const char *engine, uint32_t number, struct user_error *error)
 {
     for (uint32_t i = 0;; i++) {
-        CHECK(i < shelf->count);
-        if (matches(shelf->packs[i], kind, engine) && number-- == 0)
-            return kernel_shelf_at(shelf, i, error);
+        CHECK(i < store->count);
+        if (matches(store->entries[i], kind, engine) && number-- == 0)
+            return kernel_store_at(store, i, error);
     }
 }
 
-const struct kernel_table *kernel_shelf_at(const struct kernel_shelf *shelf, uint32_t index, struct user_error *error)
+const struct kernel_table *kernel_store_at(const struct kernel_store *store, uint32_t index, struct user_error *error)
 {
-    CHECK(index < shelf->count);
-    struct pack *pack = shelf->packs[index];
+    CHECK(index < store->count);
+    struct entry *entry = store->entries[index];
     pthread_mutex_lock(&lock);
-    if (pack->table == NULL) {
-        pack->table = kernel_table_read(pack->path, error);
-        if (pack->table != NULL &&
-            (pack->table->kind != pack->kind || strcmp(pack->table->origin.engine, pack->engine) != 0)) {
-            user_error_set(error, pack->path, 0, NULL, "holds table %s of engine %s, which is not what its name says",
-                           pack->table->kind->name, pack->table->origin.engine);
-            kernel_table_free(pack->table);
-            pack->table = NULL;
+    if (entry->table == NULL) {
+        entry->table = kernel_table_read(entry->path, error);
+        if (entry->table != NULL &&
+            (entry->table->kind != entry->kind || strcmp(entry->table->origin.engine, entry->engine) != 0)) {
+            user_error_set(error, entry->path, 0, NULL, "holds table %s of engine %s, which is not what its name says",
+                           entry->table->kind->name, entry->table->origin.engine);
+            kernel_table_free(entry->table);
+            entry->table = NULL;
         }
     }
-    const struct kernel_table *table = pack->table;
+    const struct kernel_table *table = entry->table;
     pthread_mutex_unlock(&lock);
     return table;
 }

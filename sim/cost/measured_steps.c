@@ -14,8 +14,8 @@
 /* The nearest non-decreasing row: values that fall are pooled with those before them, each pool has its mean. */
 static void row_smooth(int64_t *ns, uint32_t count)
 {
-    int64_t sum[STEP_KNOTS_MAX];
-    int64_t size[STEP_KNOTS_MAX];
+    int64_t sum[STEP_BREAKPOINTS_MAX];
+    int64_t size[STEP_BREAKPOINTS_MAX];
     uint32_t pools = 0;
     for (uint32_t i = 0; i < count; i++) {
         sum[pools] = ns[i];
@@ -41,7 +41,7 @@ static int by_size(const void *a, const void *b)
 
 static int64_t grid_median(const struct step_grid *grid)
 {
-    int64_t all[STEP_KNOTS_MAX * STEP_KNOTS_MAX];
+    int64_t all[STEP_BREAKPOINTS_MAX * STEP_BREAKPOINTS_MAX];
     size_t count = 0;
     for (uint32_t r = 0; r < grid->row_count; r++)
         for (uint32_t c = 0; c < grid->column_count; c++)
@@ -108,7 +108,7 @@ void measured_decode_line(const struct measured_steps *measured, uint32_t decode
     if (decode_sequences == 0)
         return;
     CHECK(grid->row_count > 0);
-    int64_t ns[STEP_KNOTS_MAX] = {0};
+    int64_t ns[STEP_BREAKPOINTS_MAX] = {0};
     decode_row(grid, decode_sequences, ns);
     line->base_ns = ns[0];
     if (grid->column_count == 1)
@@ -118,7 +118,7 @@ void measured_decode_line(const struct measured_steps *measured, uint32_t decode
         low++;
     uint64_t first = grid->columns[low];
     line->slope_q32 = (uint64_t)(((uint128)(uint64_t)(ns[low + 1] - ns[low]) << 32) / (grid->columns[low + 1] - first));
-    /* Below the first knot the line goes on, but not below a nanosecond. */
+    /* Below the first breakpoint the line goes on, but not below a nanosecond. */
     if (first > 0 && decode_context < first)
         line->slope_q32 = min_u64(line->slope_q32, (uint64_t)(((uint128)(uint64_t)(ns[0] - 1) << 32) / first));
     line->base_ns = ns[low] - (int64_t)(uint64_t)((uint128)first * line->slope_q32 >> 32);

@@ -2,10 +2,10 @@
  * what the tables hold, and how a step of several kinds or groups follows from them).
  *
  * A prefill grid is read bilinearly in (tokens, keys a token), a decode grid in (sequences, cached tokens); outside of
- * the knots the nearest two of an axis go on, and one knot alone holds everywhere. Times that fall along the context
- * are noise: each row of the decode grid is replaced by the non-decreasing one nearest to it (pool adjacent violators),
- * so that a decode step has the form that device_model.h promises. There the whole step is in the line and the fixed
- * part is nothing: the largest line of the groups is the largest step of the groups.
+ * the breakpoints the nearest two of an axis go on, and one breakpoint alone holds everywhere. Times that fall along
+ * the context are noise: each row of the decode grid is replaced by the non-decreasing one nearest to it (pool adjacent
+ * violators), so that a decode step has the form that device_model.h promises. There the whole step is in the line and
+ * the fixed part is nothing: the largest line of the groups is the largest step of the groups.
  *
  * Pure functions, rounded once to nanoseconds.
  */

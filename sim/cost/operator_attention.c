@@ -2,12 +2,12 @@
  * shared by all heads it has tens of operations a byte and is bound by compute at many heads a rank. */
 #include "sim/cost/operators.h"
 
-static struct operator_time of_sheet(const struct kernel_sheet *sheet, double ns, enum step_bound bound,
+static struct operator_time of_slice(const struct kernel_slice *slice, double ns, enum step_bound bound,
                                      enum estimate estimate)
 {
-    double floor = sheet->ideal.floor_ns;
+    double floor = slice->roofline.floor_ns;
     return (struct operator_time){
-        .ns = ns, .launch_ns = ns < floor ? ns : floor, .bound = bound, .estimate = estimate, .source = sheet->source};
+        .ns = ns, .launch_ns = ns < floor ? ns : floor, .bound = bound, .estimate = estimate, .source = slice->source};
 }
 
 /* Work that no table knows: of sparse attention, the indexer's products, in fp8, and its reading of one key a token. */
@@ -20,12 +20,12 @@ static double index_ns(const struct device *device, const struct attention_shape
 }
 
 /* A step reads the cached tokens and the new one: the axis counts the former. */
-static struct operator_time decode_measured(const struct kernel_sheet *sheet, double sequences, double length,
+static struct operator_time decode_measured(const struct kernel_slice *slice, double sequences, double length,
                                             enum step_bound bound)
 {
     enum estimate estimate;
-    double ns = kernel_sheet_ns(sheet, sequences, length > 2.0 ? length - 1.0 : 1.0, &estimate);
-    return of_sheet(sheet, ns, bound, estimate);
+    double ns = kernel_slice_ns(slice, sequences, length > 2.0 ? length - 1.0 : 1.0, &estimate);
+    return of_slice(slice, ns, bound, estimate);
 }
 
 /* Kernels work on tiles of queries: sequences shorter than one cost as much as a whole one each, which is more than
@@ -37,26 +37,26 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-static struct operator_time prefill_measured(const struct kernel_sheet *sheet, double tokens, double pairs)
+static struct operator_time prefill_measured(const struct kernel_slice *slice, double tokens, double pairs)
 {
     enum estimate estimate;
     double keys = pairs / tokens; /* a token sees on average */
     double alone = (tokens + 1.0) * 0.5;
     if (keys < alone) {
         double length = larger(2.0 * keys - 1.0, tokens < TILE ? tokens : TILE);
-        double ns = kernel_sheet_ns(sheet, tokens / length, length, &estimate);
-        return of_sheet(sheet, ns, BOUND_COMPUTE, estimate);
+        double ns = kernel_slice_ns(slice, tokens / length, length, &estimate);
+        return of_slice(slice, ns, BOUND_COMPUTE, estimate);
     }
     double cached = keys - alone;
-    double ns = kernel_sheet_ns(sheet, 1.0, cached + tokens, &estimate);
+    double ns = kernel_slice_ns(slice, 1.0, cached + tokens, &estimate);
     if (cached >= 1.0) {
         enum estimate before;
-        double floor = sheet->ideal.floor_ns;
-        double more = ns - kernel_sheet_ns(sheet, 1.0, cached, &before);
+        double floor = slice->roofline.floor_ns;
+        double more = ns - kernel_slice_ns(slice, 1.0, cached, &before);
         ns = more > 0.0 ? floor + more : floor;
         estimate = estimate == ESTIMATE_MODELLED ? estimate : ESTIMATE_INTERPOLATED;
     }
-    return of_sheet(sheet, ns, BOUND_COMPUTE, estimate);
+    return of_slice(slice, ns, BOUND_COMPUTE, estimate);
 }
 
 struct operator_time decode_attention_time(const struct device *device, const struct attention_shape *shape,

@@ -16,8 +16,8 @@
 #define NVLINK_HOP_NS 8000.0
 #define NVLINK_HOP_RATE 0.78
 
-struct operator_time all_reduce_time(const struct device *device, const struct kernel_sheet *measured,
-                                     const struct kernel_sheet *nccl, double ranks, double elements)
+struct operator_time all_reduce_time(const struct device *device, const struct kernel_slice *measured,
+                                     const struct kernel_slice *nccl, double ranks, double elements)
 {
     if (ranks <= 1.0)
         return (struct operator_time){
@@ -32,9 +32,9 @@ struct operator_time all_reduce_time(const struct device *device, const struct k
     if (measured != NULL) {
         /* An engine's own kernels end somewhere; beyond it NCCL's take over. */
         double log_last = measured->logs[measured->curves[0].first + measured->curves[0].count - 1];
-        const struct kernel_sheet *sheet = nccl != NULL && log2_of(elements) > log_last ? nccl : measured;
-        ns = kernel_sheet_ns(sheet, local, elements, &estimate);
-        source = sheet->source;
+        const struct kernel_slice *slice = nccl != NULL && log2_of(elements) > log_last ? nccl : measured;
+        ns = kernel_slice_ns(slice, local, elements, &estimate);
+        source = slice->source;
     }
     if (nodes > 1.0) {
         /* Reduced where NVLink reaches, then a ring over what it joins in which every GPU carries its share. */
@@ -46,14 +46,14 @@ struct operator_time all_reduce_time(const struct device *device, const struct k
     return (struct operator_time){.ns = ns, .bound = BOUND_COMMUNICATION, .estimate = estimate, .source = source};
 }
 
-struct operator_time gather_scatter_time(const struct device *device, const struct kernel_sheet *gather,
-                                         const struct kernel_sheet *scatter, double ranks, double elements)
+struct operator_time gather_scatter_time(const struct device *device, const struct kernel_slice *gather,
+                                         const struct kernel_slice *scatter, double ranks, double elements)
 {
     if (gather == NULL || scatter == NULL)
         return all_reduce_time(device, NULL, NULL, ranks, elements);
     enum estimate there;
     enum estimate back;
-    double ns = kernel_sheet_ns(gather, ranks, elements, &there) + kernel_sheet_ns(scatter, ranks, elements, &back);
+    double ns = kernel_slice_ns(gather, ranks, elements, &there) + kernel_slice_ns(scatter, ranks, elements, &back);
     return (struct operator_time){
         .ns = ns, .bound = BOUND_COMMUNICATION, .estimate = there > back ? there : back, .source = gather->source};
 }
@@ -65,9 +65,9 @@ static double exchange_measured(const struct exchange_shape *shape, double token
     *estimate = ESTIMATE_MEASURED;
     for (uint32_t i = 0; i < EXCHANGE_PHASES && shape->phases[i] != NULL; i++) {
         enum estimate one;
-        const struct kernel_sheet *phase = shape->phases[i];
-        double floor = phase->ideal.floor_ns;
-        double measured = kernel_sheet_ns(phase, shape->inner, tokens < 1.0 ? 1.0 : tokens, &one);
+        const struct kernel_slice *phase = shape->phases[i];
+        double floor = phase->roofline.floor_ns;
+        double measured = kernel_slice_ns(phase, shape->inner, tokens < 1.0 ? 1.0 : tokens, &one);
         ns += measured < floor ? measured : floor + (measured - floor) * rate;
         *estimate = one > *estimate ? one : *estimate;
     }

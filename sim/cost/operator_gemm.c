@@ -55,23 +55,23 @@ void device_init(struct device *device, const struct hardware *hardware)
     }
 }
 
-struct operator_time gemm_time(const struct device *device, const struct kernel_sheet *measured, double m, double n,
+struct operator_time gemm_time(const struct device *device, const struct kernel_slice *measured, double m, double n,
                                double k, enum number_format format)
 {
     const struct efficiency_grid *grid = device->gemm[format];
     double compute = 2.0 * m * n * k / device->flops_per_ns[format];
     double bytes = n * k * device->weight_bytes[format] + m * k * device->activation_bytes[format] + m * n * 2.0;
     double memory = bytes / device->bytes_per_ns;
-    double ideal = compute > memory ? compute : memory;
+    double roofline = compute > memory ? compute : memory;
     if (measured != NULL) {
         struct operator_time time = {.bound = compute > memory ? BOUND_COMPUTE : BOUND_BANDWIDTH,
                                      .source = measured->source};
-        time.ns = kernel_sheet_ns(measured, k, m, &time.estimate);
-        time.launch_ns = time.ns < measured->ideal.floor_ns ? time.ns : measured->ideal.floor_ns;
+        time.ns = kernel_slice_ns(measured, k, m, &time.estimate);
+        time.launch_ns = time.ns < measured->roofline.floor_ns ? time.ns : measured->roofline.floor_ns;
         return time;
     }
     return (struct operator_time){
-        .ns = (double)grid->launch_ns + ideal / grid_efficiency(grid, m, n, k),
+        .ns = (double)grid->launch_ns + roofline / grid_efficiency(grid, m, n, k),
         .launch_ns = (double)grid->launch_ns,
         .bound = compute > memory ? BOUND_COMPUTE : BOUND_BANDWIDTH,
         .estimate = ESTIMATE_MODELLED,

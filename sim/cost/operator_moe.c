@@ -23,15 +23,15 @@ double distinct_experts(double experts, double active, double tokens)
 
 static struct operator_time experts_measured(const struct moe_shape *shape, double tokens)
 {
-    const struct kernel_ideal *ideal = &shape->measured->ideal;
+    const struct kernel_roofline *roofline = &shape->measured->roofline;
     double touched = distinct_experts(shape->experts, shape->active, tokens) / shape->expert_ranks;
     double rows = tokens * shape->active / shape->expert_ranks;
     struct operator_time time = {.source = shape->measured->source};
     /* launch_ns stays 0: the floor of a table of experts is the reading of a few, which is work. */
-    double ratio = kernel_sheet_ratio(shape->measured, shape->expert_ranks, tokens, &time.estimate);
-    time.ns = exp2_of(ratio) * kernel_experts_ns(ideal, shape->tensor, shape->expert_ranks, tokens, shape->shared_width,
-                                                 tokens / shape->groups);
-    bool compute = 2.0 * rows / ideal->flops > touched * ideal->weight_bytes / ideal->memory_bytes;
+    double ratio = kernel_slice_ratio(shape->measured, shape->expert_ranks, tokens, &time.estimate);
+    time.ns = exp2_of(ratio) * kernel_experts_ns(roofline, shape->tensor, shape->expert_ranks, tokens,
+                                                 shape->shared_width, tokens / shape->groups);
+    bool compute = 2.0 * rows / roofline->flops > touched * roofline->weight_bytes / roofline->memory_bytes;
     time.bound = compute ? BOUND_COMPUTE : BOUND_BANDWIDTH;
     return time;
 }
@@ -50,10 +50,10 @@ struct operator_time moe_time(const struct device *device, double tokens, const 
     double products = rows * shape->width + tokens / shape->groups * shape->shared_width;
     double compute = 6.0 * shape->hidden * products / device->flops_per_ns[format];
     double shuffle = 6.0 * rows * shape->hidden / device->bytes_per_ns; /* gathered, and scattered back in bf16 */
-    double ideal = (compute > memory ? compute : memory) + shuffle;
+    double roofline = (compute > memory ? compute : memory) + shuffle;
     double efficiency = grid_efficiency(grid, tokens * shape->active / shape->experts, shape->width, experts_local);
     return (struct operator_time){
-        .ns = (double)grid->launch_ns + ideal / efficiency,
+        .ns = (double)grid->launch_ns + roofline / efficiency,
         .launch_ns = (double)grid->launch_ns,
         .bound = compute > memory ? BOUND_COMPUTE : BOUND_BANDWIDTH,
         .estimate = ESTIMATE_MODELLED,

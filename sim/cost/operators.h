@@ -1,7 +1,7 @@
 /* Times of single operators on one GPU: the roofline with measured efficiencies.
  *
  * Every function is pure. Times are in nanoseconds as doubles; device_model.c sums them and rounds once. Tokens and
- * sequences are doubles because shapes are interpolated between knots.
+ * sequences are doubles because shapes are interpolated between breakpoints.
  */
 #ifndef TANDEM_SIM_COST_OPERATORS_H
 #define TANDEM_SIM_COST_OPERATORS_H
@@ -9,7 +9,7 @@
 #include "world/scenario/hardware.h"
 #include "sim/cost/device_model.h"
 #include "sim/cost/efficiency_tables.h"
-#include "sim/cost/kernel_lattice.h"
+#include "sim/cost/kernel_grid.h"
 
 #define EXCHANGE_PHASES 3 /* prepare, dispatch, combine */
 
@@ -42,7 +42,7 @@ void device_init(struct device *device, const struct hardware *hardware);
 
 /* (m x k) times (k x n), weights of `format`; one rank's share of n or k. By a table of measured products where there
  * is one for this n and k, else by the distilled efficiencies. */
-struct operator_time gemm_time(const struct device *device, const struct kernel_sheet *measured, double m, double n,
+struct operator_time gemm_time(const struct device *device, const struct kernel_slice *measured, double m, double n,
                                double k, enum number_format format);
 
 /* Elementwise passes over `tokens` rows: `kernels` launches moving `bytes_per_token` in all. */
@@ -61,7 +61,7 @@ struct moe_shape {
     double groups;       /* attention groups whose tokens the routed experts see; a shared one sees its own group's */
     enum number_format format;
     double tensor;                       /* ranks that share an expert */
-    const struct kernel_sheet *measured; /* NULL: by the distilled efficiencies */
+    const struct kernel_slice *measured; /* NULL: by the distilled efficiencies */
 };
 struct operator_time moe_time(const struct device *device, double tokens, const struct moe_shape *shape);
 
@@ -90,12 +90,12 @@ struct attention_shape {
     double topk;
     double index_heads;
     double index_dim;
-    /* The sheets are of the whole attention block with its projections, of one query a sequence: more queries are more
+    /* The slices are of the whole attention block with its projections, of one query a sequence: more queries are more
      * sequences. */
     bool module;
     double launches_ns; /* of a decode step's module, what launching its kernels one by one cost when it was measured */
-    const struct kernel_sheet *decode; /* measured; NULL: by the distilled efficiencies */
-    const struct kernel_sheet *prefill;
+    const struct kernel_slice *decode; /* measured; NULL: by the distilled efficiencies */
+    const struct kernel_slice *prefill;
 };
 struct operator_time decode_attention_time(const struct device *device, const struct attention_shape *shape,
                                            double sequences, double context);
@@ -108,13 +108,13 @@ struct operator_time prefill_attention_time(const struct device *device, const s
 
 /* All-reduce of `elements` of bf16 among `ranks` consecutive GPUs; `measured` and `nccl` are tables of those inside a
  * node, or NULL. */
-struct operator_time all_reduce_time(const struct device *device, const struct kernel_sheet *measured,
-                                     const struct kernel_sheet *nccl, double ranks, double elements);
+struct operator_time all_reduce_time(const struct device *device, const struct kernel_slice *measured,
+                                     const struct kernel_slice *nccl, double ranks, double elements);
 
 /* All-gather of the tokens of `ranks` GPUs of a node, and the scatter of their sums: `elements` of bf16 in all, each
  * way. Without tables: as an all-reduce, which does the same. */
-struct operator_time gather_scatter_time(const struct device *device, const struct kernel_sheet *gather,
-                                         const struct kernel_sheet *scatter, double ranks, double elements);
+struct operator_time gather_scatter_time(const struct device *device, const struct kernel_slice *gather,
+                                         const struct kernel_slice *scatter, double ranks, double elements);
 
 /* Dispatch and combine of `tokens` tokens of one rank to their experts among `ranks` GPUs of several machines. */
 struct exchange_shape {
@@ -122,7 +122,7 @@ struct exchange_shape {
     double hidden;
     double active;
     /* Measured phases that follow each other; the first NULL: by the distilled curves. */
-    const struct kernel_sheet *phases[EXCHANGE_PHASES];
+    const struct kernel_slice *phases[EXCHANGE_PHASES];
     double inner; /* the phases' second coordinate: nodes, or ranks */
     bool nvlink;  /* measured over NVLink alone */
 };

@@ -17,36 +17,6 @@
 
 #define SEED 1
 
-/* Why a row is left out; the first that applies. */
-enum rule {
-    RULE_KEPT,
-    RULE_MODEL,
-    RULE_SYSTEM,
-    RULE_NODES,
-    RULE_COMMAND,
-    RULE_LOAD,
-    RULE_LAYOUT,
-    RULE_DRAFT,
-    RULE_COPY,
-    RULE_FIT,
-    RULES,
-};
-
-static const struct {
-    const char *letter;
-    const char *text;
-} rules[RULES] = {
-    [RULE_MODEL] = {"A", "architecture or format that is not modelled, or no file of the model"},
-    [RULE_SYSTEM] = {"S", "no machine file or measured kernels of the GPU"},
-    [RULE_NODES] = {"N", "over several nodes, with a layout that is not given"},
-    [RULE_COMMAND] = {"C", "engine not modelled, or not said which command the result is of"},
-    [RULE_LOAD] = {"W", "lengths of prompts or answers, clients or rate not given"},
-    [RULE_LAYOUT] = {"L", "layout not given"},
-    [RULE_DRAFT] = {"M", "speculative decoding with an acceptance that is not given"},
-    [RULE_COPY] = {"D", "the same figures as another row of the model and GPU"},
-    [RULE_FIT] = {"F", "the run as described does not fit or does not end"},
-};
-
 struct row {
     const char *run;
     const char *model;
@@ -71,7 +41,8 @@ struct row {
     int64_t ttft_ns;
     int64_t tpot_ns;
 
-    uint8_t rule; /* enum rule */
+    uint8_t rule; /* of bench-rules.csv; SERVING_KEPT: none */
+    bool unserved;
     const struct scenario *base;
 };
 
@@ -84,7 +55,7 @@ struct outcome_of_row {
 
 struct benchmark {
     struct csv_table table;
-    struct csv_table models;
+    struct csv_table rules;
     struct row *rows;
     uint32_t row_count;
     struct scenario **bases;
@@ -135,86 +106,23 @@ static void read_row(const struct csv_table *table, uint32_t i, struct row *row)
     };
 }
 
-static bool engine_known(const char *engine)
-{
-    return strcmp(engine, "vllm") == 0 || strcmp(engine, "sglang") == 0 || strcmp(engine, "trtllm") == 0;
-}
-
 /* The scenario of the row's model, machine and engine, made once. */
-static const struct scenario *base_of(struct benchmark *benchmark, const struct row *row, uint32_t model,
-                                      const char *machine, struct user_error *error)
+static const struct scenario *base_of(struct benchmark *benchmark, uint32_t index, struct user_error *error)
 {
-    const struct csv_table *models = &benchmark->models;
-    char values[3][128];
+    const struct row *row = &benchmark->rows[index];
     char name[64];
-    char path[1200];
-    snprintf(name, sizeof name, "%.30s %.8s %.10s %.8s", row->model, row->precision, machine, row->engine);
+    snprintf(name, sizeof name, "%.30s %.8s %.10s %.8s", row->model, row->precision,
+             csv_text(&benchmark->table, index, csv_column(&benchmark->table, "machine")), row->engine);
     for (uint32_t i = 0; i < benchmark->base_count; i++)
         if (strcmp(benchmark->bases[i]->name, name) == 0)
             return benchmark->bases[i];
-    snprintf(values[0], sizeof values[0], "require \"models.%s\"",
-             csv_text(models, model, csv_column(models, "module")));
-    snprintf(values[1], sizeof values[1], "require \"hardware.%s\"", machine);
-    snprintf(values[2], sizeof values[2], "\"%s\"", row->engine);
-    const struct scenario_override sets[] = {
-        {"model", values[0]}, {"pools.mixed.machine", values[1]}, {"pools.mixed.engine", values[2]}};
-    snprintf(path, sizeof path, "%s/validation/serving.lua", scenario_library_root());
-    struct scenario *scenario = scenario_load(path, sets, 3, error);
+    struct scenario *scenario = serving_base_make(&benchmark->table, index, name, false, error);
     if (scenario == NULL)
         return NULL;
-    snprintf(scenario->name, sizeof scenario->name, "%s", name);
-    scenario->model.weight_format = serving_format(csv_text(models, model, csv_column(models, "weights")));
-    scenario->model.expert_weight_format = serving_format(csv_text(models, model, csv_column(models, "experts")));
-    scenario->model.tail_bytes = scenario->model.tail_writes = 0;
     benchmark->bases = realloc(benchmark->bases, (benchmark->base_count + 1) * sizeof(struct scenario *));
     CHECK(benchmark->bases != NULL);
     benchmark->bases[benchmark->base_count++] = scenario;
     return scenario;
-}
-
-/* ---- Rules ------------------------------------------------------------------------------------------------------ */
-
-static bool same_figures(const struct row *a, const struct row *b)
-{
-    return strcmp(a->model, b->model) == 0 && strcmp(a->system, b->system) == 0 && a->tokens_uhz == b->tokens_uhz &&
-           a->ttft_ns == b->ttft_ns && a->tpot_ns == b->tpot_ns;
-}
-
-static bool is_copy(const struct benchmark *benchmark, uint32_t row)
-{
-    for (uint32_t i = 0; i < row; i++)
-        if (benchmark->rows[i].rule == RULE_KEPT && same_figures(&benchmark->rows[i], &benchmark->rows[row]))
-            return true;
-    return false;
-}
-
-static bool choose(struct benchmark *benchmark, uint32_t i, struct user_error *error)
-{
-    struct row *row = &benchmark->rows[i];
-    uint32_t model;
-    char machine[32];
-    if (!serving_model(&benchmark->models, row->model, row->precision, &model))
-        row->rule = RULE_MODEL;
-    else if (!serving_machine(row->system, machine, sizeof machine))
-        row->rule = RULE_SYSTEM;
-    else if (count_at(&benchmark->table, i, "nodes") != 1)
-        row->rule = RULE_NODES;
-    else if (!engine_known(row->engine))
-        row->rule = RULE_COMMAND;
-    else if (row->prompt == 0 || row->output == 0 || row->requests == 0 || (row->clients == 0 && row->rate_mhz == 0))
-        row->rule = RULE_LOAD;
-    else if (row->parallelism.tensor == 0)
-        row->rule = RULE_LAYOUT;
-    else if (count_at(&benchmark->table, i, "draft") != 0)
-        row->rule = RULE_DRAFT;
-    if (row->rule != RULE_KEPT)
-        return true;
-    row->base = base_of(benchmark, row, model, machine, error);
-    if (row->base == NULL)
-        return false;
-    if (is_copy(benchmark, i))
-        row->rule = RULE_COPY;
-    return true;
 }
 
 /* ---- Running a row ---------------------------------------------------------------------------------------------- */
@@ -322,7 +230,7 @@ static void run_row(void *context, uint32_t index)
 {
     struct benchmark *benchmark = context;
     struct row *row = &benchmark->rows[index];
-    if (row->rule != RULE_KEPT)
+    if (row->rule != SERVING_KEPT)
         return;
     struct scenario *scenario = scenario_of(row);
     struct deployment_choice choice = deployment_default(scenario);
@@ -340,7 +248,7 @@ static void run_row(void *context, uint32_t index)
         outcome->ttft_ns = mean_or_median(seen.ttft_ns, seen.count, benchmark->medians);
         outcome->tpot_ns = mean_or_median(seen.tpot_ns, seen.with_tpot, benchmark->medians);
     } else {
-        row->rule = RULE_FIT;
+        row->unserved = true;
     }
     run_result_free(&result);
     free(seen.ttft_ns);
@@ -388,7 +296,8 @@ static void add_view(struct validation_set *set, const struct benchmark *benchma
     struct validation *v = validation_add(set, view->key, view->source, 0, 0);
     if (view->quantity == TOKENS)
         v->unit = "tokens/s";
-    uint32_t left_out[RULES] = {0};
+    uint32_t left_out[UINT8_MAX + 1] = {0};
+    uint32_t unserved = 0;
     for (uint32_t i = 0; i < benchmark->row_count; i++) {
         const struct row *row = &benchmark->rows[i];
         const struct outcome_of_row *outcome = &benchmark->outcomes[i];
@@ -396,22 +305,23 @@ static void add_view(struct validation_set *set, const struct benchmark *benchma
         if (measured == 0)
             continue;
         left_out[row->rule]++;
-        if (row->rule != RULE_KEPT)
+        unserved += row->unserved;
+        if (row->rule != SERVING_KEPT || row->unserved)
             continue;
         char label[2 * VALIDATION_LABEL_SIZE];
         label_of(row, label, sizeof label);
         validation_case(v, measured, figure(view->quantity, outcome->tokens_uhz, outcome->ttft_ns, outcome->tpot_ns),
                         "%s", label);
     }
-    for (uint32_t r = 1; r < RULES; r++)
-        validation_excluded(v, rules[r].letter, rules[r].text, left_out[r]);
+    serving_excluded(v, &benchmark->rules, left_out);
+    validation_excluded(v, "F", "the run as described does not fit or does not end", unserved);
     validation_finish(v);
 }
 
 static bool load(struct benchmark *benchmark, const char *file, struct user_error *error)
 {
     if (!csv_table_load(file, &benchmark->table, error) ||
-        !csv_table_load("validation/models.csv", &benchmark->models, error))
+        !csv_table_load("validation/bench-rules.csv", &benchmark->rules, error))
         return false;
     benchmark->row_count = benchmark->table.row_count;
     benchmark->rows = calloc(benchmark->row_count + 1, sizeof *benchmark->rows);
@@ -419,7 +329,10 @@ static bool load(struct benchmark *benchmark, const char *file, struct user_erro
     CHECK(benchmark->rows != NULL && benchmark->outcomes != NULL);
     for (uint32_t i = 0; i < benchmark->row_count; i++) {
         read_row(&benchmark->table, i, &benchmark->rows[i]);
-        if (!choose(benchmark, i, error))
+        struct row *row = &benchmark->rows[i];
+        row->rule =
+            serving_rule(&benchmark->rules, csv_text(&benchmark->table, i, csv_column(&benchmark->table, "rule")));
+        if (row->rule == SERVING_KEPT && (row->base = base_of(benchmark, i, error)) == NULL)
             return false;
     }
     return true;
@@ -439,7 +352,7 @@ static bool validate_one(struct validation_set *set, const struct benchmark_sour
     free(benchmark.rows);
     free(benchmark.outcomes);
     csv_table_free(&benchmark.table);
-    csv_table_free(&benchmark.models);
+    csv_table_free(&benchmark.rules);
     return whole;
 }
 

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/log2.h"
 #include "sim/cost/efficiency_tables.h"
-#include "sim/cost/kernel_lattice.h"
+#include "sim/cost/kernel_grid.h"
 #include "sim/cost/kernel_store.h"
 
 #include <inttypes.h>
@@ -26,37 +26,38 @@ void kernel_row_text(const struct kernel_prediction *prediction, char *text, siz
         else
             used += (size_t)snprintf(text + used, size - used, "%s %" PRIu32 ", ", name, key);
     }
-    uint32_t knot = kernel_points(table, prediction->series)[prediction->row - table->row_first[prediction->series]];
+    uint32_t breakpoint =
+        kernel_points(table, prediction->series)[prediction->row - table->row_first[prediction->series]];
     if (used < size)
-        snprintf(text + used, size - used, "%s %" PRIu32, table->kind->axis, knot);
+        snprintf(text + used, size - used, "%s %" PRIu32, table->kind->axis, breakpoint);
 }
 
 /* A number that depends on the row's place alone. */
-static uint64_t row_hash(const struct kernel_table *table, uint32_t series, uint32_t knot)
+static uint64_t row_hash(const struct kernel_table *table, uint32_t series, uint32_t breakpoint)
 {
-    uint64_t hash = UINT64_C(0x9e3779b97f4a7c15) ^ knot;
+    uint64_t hash = UINT64_C(0x9e3779b97f4a7c15) ^ breakpoint;
     for (uint32_t c = 0; c < table->kind->column_count; c++) {
         hash ^= kernel_key(table, series, c);
         hash *= UINT64_C(0xbf58476d1ce4e5b9);
         hash ^= hash >> 29;
     }
-    hash ^= knot;
+    hash ^= breakpoint;
     hash *= UINT64_C(0x94d049bb133111eb);
     return hash ^ hash >> 31;
 }
 
-/* The two least times of a lattice: the floor of the ideal is the least of the rows that count. */
+/* The two least times of a grid: the floor of the roofline is the least of the rows that count. */
 struct floors {
     uint32_t row;
     double least_ns;
     double next_ns;
 };
 
-static struct floors floors_of(const struct kernel_lattice *lattice)
+static struct floors floors_of(const struct kernel_grid *grid)
 {
-    const struct kernel_table *table = lattice->table;
-    uint32_t first = table->row_first[lattice->first];
-    uint32_t end = table->row_first[lattice->first + lattice->series_count];
+    const struct kernel_table *table = grid->table;
+    uint32_t first = table->row_first[grid->first];
+    uint32_t end = table->row_first[grid->first + grid->series_count];
     uint32_t least = first;
     uint16_t next = UINT16_MAX;
     for (uint32_t r = first + 1; r < end; r++) {
@@ -82,29 +83,29 @@ struct leaving {
     uint32_t alone;
 };
 
-static void leave_series(struct leaving *leaving, struct kernel_lattice *lattice, const struct floors *floors,
-                         uint32_t outer, uint32_t inner)
+static void leave_series(struct leaving *leaving, struct kernel_grid *grid, const struct floors *floors, uint32_t outer,
+                         uint32_t inner)
 {
-    const struct kernel_table *table = lattice->table;
-    uint32_t series = (uint32_t)lattice->series[outer * lattice->inner_count + inner];
-    const uint32_t *knots = kernel_points(table, series);
+    const struct kernel_table *table = grid->table;
+    uint32_t series = (uint32_t)grid->series[outer * grid->inner_count + inner];
+    const uint32_t *breakpoints = kernel_points(table, series);
     for (uint32_t i = 0; i < kernel_point_count(table, series); i++) {
-        if (row_hash(table, series, knots[i]) > leaving->keep_below)
+        if (row_hash(table, series, breakpoints[i]) > leaving->keep_below)
             continue;
         uint32_t row = table->row_first[series] + i;
         double ratio;
-        lattice->ideal.floor_ns = row == floors->row ? floors->next_ns : floors->least_ns;
-        if (!kernel_node_ratio(lattice, outer, inner, knots[i], row, &ratio)) {
+        grid->roofline.floor_ns = row == floors->row ? floors->next_ns : floors->least_ns;
+        if (!kernel_node_ratio(grid, outer, inner, breakpoints[i], row, &ratio)) {
             leaving->alone++;
             continue;
         }
-        double ideal = kernel_ideal_ns(&lattice->ideal, lattice->outer[outer], lattice->inner[inner], knots[i]);
+        double roofline = kernel_roofline_ns(&grid->roofline, grid->outer[outer], grid->inner[inner], breakpoints[i]);
         struct kernel_prediction prediction = {
             .table = table,
             .series = series,
             .row = row,
             .measured_ns = (int64_t)(exp2_of((double)table->codes[row] / LOG_CODES_AN_OCTAVE) + 0.5),
-            .predicted_ns = (int64_t)(exp2_of(ratio) * ideal + 0.5),
+            .predicted_ns = (int64_t)(exp2_of(ratio) * roofline + 0.5),
         };
         leaving->each(leaving->context, &prediction);
     }
@@ -131,15 +132,15 @@ void kernel_leave_one_out(const struct kernel_table *table, uint32_t rows_max,
     if (rows_max > 0 && rows_max < table->row_count)
         leaving.keep_below = UINT64_MAX / table->row_count * rows_max;
     for (uint32_t s = 0; s < table->series_count;) {
-        struct kernel_lattice lattice;
-        CHECK(kernel_lattice_make(&lattice, table, s, &rates));
-        struct floors floors = floors_of(&lattice);
-        for (uint32_t o = 0; o < lattice.outer_count; o++)
-            for (uint32_t i = 0; i < lattice.inner_count; i++)
-                if (lattice.series[o * lattice.inner_count + i] >= 0)
-                    leave_series(&leaving, &lattice, &floors, o, i);
-        s += lattice.series_count;
-        kernel_lattice_free(&lattice);
+        struct kernel_grid grid;
+        CHECK(kernel_grid_make(&grid, table, s, &rates));
+        struct floors floors = floors_of(&grid);
+        for (uint32_t o = 0; o < grid.outer_count; o++)
+            for (uint32_t i = 0; i < grid.inner_count; i++)
+                if (grid.series[o * grid.inner_count + i] >= 0)
+                    leave_series(&leaving, &grid, &floors, o, i);
+        s += grid.series_count;
+        kernel_grid_free(&grid);
     }
     *alone = leaving.alone;
 }
@@ -230,9 +231,9 @@ static bool pool_kind(struct validation_set *set, const struct kernel_kind *kind
     };
     uint32_t alone = 0;
     for (size_t g = 0; g < sizeof gpus / sizeof gpus[0]; g++) {
-        const struct kernel_shelf *shelf = kernel_shelf_open("", gpus[g]);
-        for (uint32_t i = 0; i < kernel_shelf_count(shelf, kind, NULL); i++) {
-            const struct kernel_table *table = kernel_shelf_table(shelf, kind, NULL, i, error);
+        const struct kernel_store *store = kernel_store_open("", gpus[g]);
+        for (uint32_t i = 0; i < kernel_store_count(store, kind, NULL); i++) {
+            const struct kernel_table *table = kernel_store_table(store, kind, NULL, i, error);
             uint32_t more = 0;
             if (table == NULL)
                 return false;

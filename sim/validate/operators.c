@@ -75,20 +75,20 @@ static bool gpu_load(struct bench_gpu *gpu, struct user_error *error)
 /* 0: no table. */
 static int64_t product_ns(struct bench_gpu *gpu, const struct timed *timed)
 {
-    struct kernel_sheet sheet;
+    struct kernel_slice slice;
     double n = (double)timed->columns;
     double k = (double)timed->inner;
-    if (!kernel_choose_gemm(&gpu->chooser, n, k, FORMAT_BF16, &sheet))
+    if (!kernel_choose_gemm(&gpu->chooser, n, k, FORMAT_BF16, &slice))
         return 0;
-    double ns = gemm_time(&gpu->device, &sheet, (double)timed->tokens, n, k, FORMAT_BF16).ns;
-    kernel_sheet_free(&sheet);
+    double ns = gemm_time(&gpu->device, &slice, (double)timed->tokens, n, k, FORMAT_BF16).ns;
+    kernel_slice_free(&slice);
     return (int64_t)ns;
 }
 
 static int64_t all_reduce_ns(struct bench_gpu *gpu, const struct timed *timed)
 {
-    struct kernel_sheet own;
-    struct kernel_sheet nccl;
+    struct kernel_slice own;
+    struct kernel_slice nccl;
     double ranks = (double)timed->columns;
     bool has_own = kernel_choose_all_reduce(&gpu->chooser, ranks, &own);
     bool has_nccl = kernel_choose_nccl(&gpu->chooser, "all_reduce", ranks, &nccl);
@@ -97,9 +97,9 @@ static int64_t all_reduce_ns(struct bench_gpu *gpu, const struct timed *timed)
         ns = all_reduce_time(&gpu->device, has_own ? &own : NULL, has_nccl ? &nccl : NULL, ranks, (double)timed->tokens)
                  .ns;
     if (has_own)
-        kernel_sheet_free(&own);
+        kernel_slice_free(&own);
     if (has_nccl)
-        kernel_sheet_free(&nccl);
+        kernel_slice_free(&nccl);
     return (int64_t)ns;
 }
 

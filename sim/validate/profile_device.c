@@ -8,12 +8,12 @@
 #include <stdlib.h>
 
 #define AXES 4 /* chunk, cached, sequences, context: in the order of the file's columns */
-#define KNOTS_MAX 64
+#define BREAKPOINTS_MAX 64
 #define CURVE_MAX 256
 
 struct axis {
     uint32_t count;
-    uint64_t at[KNOTS_MAX];
+    uint64_t at[BREAKPOINTS_MAX];
 };
 
 struct curve {
@@ -40,7 +40,7 @@ static uint32_t axis_place(struct axis *axis, uint64_t value)
         i++;
     if (i < axis->count && axis->at[i] == value)
         return i;
-    CHECK(axis->count < KNOTS_MAX);
+    CHECK(axis->count < BREAKPOINTS_MAX);
     for (uint32_t k = axis->count; k > i; k--)
         axis->at[k] = axis->at[k - 1];
     axis->at[i] = value;
@@ -126,7 +126,7 @@ void profile_device_free(struct profile_device *device)
 
 /* ---- Look-ups --------------------------------------------------------------------------------------------------- */
 
-/* Below the first knot and above the last the nearest two go on. */
+/* Below the first breakpoint and above the last the nearest two go on. */
 static uint32_t segment(const uint64_t *at, uint32_t count, double value)
 {
     uint32_t i = 0;
@@ -208,7 +208,7 @@ static int64_t decode_fixed_ns(const void *model, const struct step_group *group
     return whole(rest_ns(model, groups->decode_sequences, groups->decode_sequences));
 }
 
-/* The line between the knots of the context of one sequence, times the sequences. */
+/* The line between the breakpoints of the context of one sequence, times the sequences. */
 static void decode_line(const void *model, uint32_t sequences, uint64_t context, struct decode_line *line)
 {
     const struct profile_device *device = model;

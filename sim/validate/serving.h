@@ -7,6 +7,7 @@
 #ifndef TANDEM_SIM_VALIDATE_SERVING_H
 #define TANDEM_SIM_VALIDATE_SERVING_H
 
+#include "world/kernels/csv_table.h"
 #include "world/scenario/scenario.h"
 #include "sim/validate/validate.h"
 
@@ -14,22 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Why a row is left out; the first that applies. None looks at a prediction. */
-enum serving_rule {
-    SERVING_KEPT = 0,
-    SERVING_MODEL,   /* the architecture or a format is not modelled */
-    SERVING_SYSTEM,  /* no measured kernels of the GPU */
-    SERVING_WORKERS, /* the concurrency or the number of workers is not given */
-    SERVING_COPY,    /* D */
-    SERVING_MEMORY,  /* the weights do not fit as the row says it was sharded */
-    SERVING_QUEUE,   /* Q */
-    SERVING_PREFIX,  /* P */
-    SERVING_DRAFT,   /* M */
-    SERVING_EAGER,   /* E */
-    SERVING_WARMUP,  /* T: for the TTFT alone */
-    SERVING_PAUSE,   /* H: the same */
-    SERVING_RULES,
-};
+/* A row that is not left out; others have the number of their rule, from 1 (validation/rules.csv). */
+#define SERVING_KEPT 0
 
 struct serving_side {
     uint32_t workers;
@@ -37,19 +24,14 @@ struct serving_side {
 };
 
 struct serving_row {
-    const char *origin;
     const char *engine_name;
     const char *version;
     const char *model; /* as the row names it */
     const char *system;
     const char *precision;
-    uint32_t date; /* 20260323; 0: unknown */
     enum engine_kind engine;
     bool private_series;
     bool disaggregated;
-    bool draft;           /* the model ships a draft head */
-    bool speculative;     /* the engine's version was only started with it */
-    uint32_t ranks_named; /* tensor x data, as the row's label says */
     uint32_t prompt;
     uint32_t output;
     uint32_t concurrency;
@@ -59,12 +41,11 @@ struct serving_row {
     int64_t ttft_ns;
     int64_t tpot_ns;
 
-    uint8_t rule;      /* enum serving_rule, for both quantities */
-    uint8_t ttft_rule; /* the same, or SERVING_WARMUP or SERVING_PAUSE */
-    bool test;         /* quoted; false: constants may be chosen on it */
-    uint32_t base;     /* index of its scenario in the bases; UINT32_MAX: it has none */
+    uint8_t rule;      /* why it is left out, for both quantities */
+    uint8_t ttft_rule; /* the same, for the TTFT */
+    bool quoted;       /* false: constants may be chosen on it */
+    uint32_t base;     /* index of its scenario in the bases; UINT32_MAX: it is left out */
     uint32_t deployment;
-    int64_t prefill_ns; /* of one prompt, by the kernels alone; 0: the weights do not fit */
 
     /* The server's settings. */
     enum number_format kv;
@@ -84,11 +65,11 @@ struct serving_row {
 struct serving_deployment {
     uint32_t first;  /* row that names it */
     uint32_t fitted; /* rows that constants may be chosen on */
-    uint32_t tested;
 };
 
 struct serving {
-    struct csv_table *tables; /* what the texts of rows point into */
+    struct csv_table table; /* what the texts of rows point into */
+    struct csv_table rules;
     struct serving_row *rows;
     uint32_t row_count;
     struct scenario **bases;
@@ -97,21 +78,18 @@ struct serving {
     uint32_t deployment_count;
 };
 
-/* serving_rows.c: reads the rows, their settings and scenarios. */
+/* serving_rows.c: reads the rows and their scenarios. */
 bool serving_load(struct serving *serving, struct user_error *error);
 void serving_free(struct serving *serving);
 
-/* What the names of measured rows stand for: a format; "h200_sxm" -> "h200", where there is such a machine; the row of
- * validation/models.csv of a model's name and precision. */
+/* What is alike in tables of measured rows (scripts/validation-rows): a format; the scenario of what a row's columns
+ * module, machine, engine, weights and experts say (NULL: `error` says why); the number of a rule in a table of letters
+ * and texts, from 1, of "" SERVING_KEPT; and how many rows each leaves out, rows[its number], told. */
 enum number_format serving_format(const char *name);
-bool serving_machine(const char *system, char *machine, size_t size);
-struct csv_table;
-bool serving_model(const struct csv_table *models, const char *name, const char *precision, uint32_t *index);
-
-/* serving_rules.c: decides which rows are left out, and which are quoted. */
-void serving_choose(struct serving *serving);
-const char *serving_rule_letter(enum serving_rule rule);
-const char *serving_rule_text(enum serving_rule rule);
+struct scenario *serving_base_make(const struct csv_table *table, uint32_t row, const char *name, bool disaggregated,
+                                   struct user_error *error);
+uint8_t serving_rule(const struct csv_table *rules, const char *letter);
+void serving_excluded(struct validation *validation, const struct csv_table *rules, const uint32_t *rows);
 
 /* What is chosen for a deployment. */
 struct serving_constants {
@@ -151,8 +129,5 @@ bool serving_fit_host(const struct serving *serving, const struct serving_predic
                       struct serving_constants *constants, bool *chosen);
 bool serving_fit_ttft(const struct serving *serving, uint32_t threads, struct serving_constants *constants,
                       bool *chosen);
-
-/* One prompt of the row's mean length on an idle instance, by the kernels alone; 0: it does not fit. */
-int64_t serving_one_prefill_ns(const struct serving *serving, const struct serving_row *row);
 
 #endif

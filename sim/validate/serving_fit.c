@@ -37,12 +37,12 @@ static double clipped(double predicted, double measured)
 
 static bool fit_row(const struct serving_row *row)
 {
-    return !row->test;
+    return !row->quoted;
 }
 
 static bool ttft_fit_row(const struct serving_row *row)
 {
-    return !row->test && row->ttft_rule == SERVING_KEPT;
+    return !row->quoted && row->ttft_rule == SERVING_KEPT;
 }
 
 static struct serving_prediction *predictions_make(const struct serving *serving)
@@ -101,7 +101,7 @@ static void fit_deployment(struct host_fit *fit, uint32_t deployment, struct ser
     uint32_t count = 0;
     for (uint32_t i = 0; i < serving->row_count; i++) {
         const struct serving_row *row = &serving->rows[i];
-        if (row->rule != SERVING_KEPT || row->test || row->deployment != deployment || !fit->base[i].fits ||
+        if (row->rule != SERVING_KEPT || row->quoted || row->deployment != deployment || !fit->base[i].fits ||
             !fit->more_host[i].fits || !fit->more_sequence[i].fits)
             continue;
         double origin = (double)fit->origin[i].tpot_ns;
@@ -220,7 +220,7 @@ bool serving_fit_ttft(const struct serving *serving, uint32_t threads, struct se
         uint32_t used = 0;
         for (uint32_t i = 0; i < serving->row_count; i++) {
             const struct serving_row *row = &serving->rows[i];
-            if (row->ttft_rule != SERVING_KEPT || row->test || row->deployment != d || !at[0][i].fits)
+            if (row->ttft_rule != SERVING_KEPT || row->quoted || row->deployment != d || !at[0][i].fits)
                 continue;
             lines[used].measured = (double)row->ttft_ns;
             for (int k = 0; k < SCALES; k++)

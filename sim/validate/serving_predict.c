@@ -118,27 +118,6 @@ struct serving_prediction serving_predict(const struct serving *serving, const s
     return prediction;
 }
 
-int64_t serving_one_prefill_ns(const struct serving *serving, const struct serving_row *row)
-{
-    struct serving_constants constants = serving_neutral(serving, row);
-    struct scenario *scenario = scenario_of(serving, row, &constants);
-    struct deployment_choice choice = deployment_default(scenario);
-    struct run_models models;
-    char error[1024];
-    int64_t ns = 0;
-    if (run_models_make(scenario, &choice, &models, error, sizeof error)) {
-        uint64_t tokens = row->private_series ? row->prompt : row->prompt * UINT64_C(9) / 10;
-        struct step_group group = {
-            .prefill_sequences = 1, .prefill_tokens = tokens, .prefill_pairs = tokens * (tokens + 1) / 2};
-        struct step_time time;
-        device_step(models.pool[0], &group, 1, &time);
-        ns = time.total_ns;
-        run_models_free(&models);
-    }
-    free(scenario);
-    return ns;
-}
-
 static void sweep_row(void *context, uint32_t index)
 {
     const struct serving_sweep *sweep = context;

@@ -36,9 +36,9 @@ static bool any_row(const struct serving_row *row)
     return true;
 }
 
-static bool test_row(const struct serving_row *row)
+static bool quoted_row(const struct serving_row *row)
 {
-    return row->test;
+    return row->quoted;
 }
 
 static bool colocated(const struct serving_row *row)
@@ -103,7 +103,7 @@ static void add_view(struct validation_set *set, const struct results_of_rows *a
 {
     const struct serving *serving = &all->serving;
     struct validation *v = validation_add(set, view->key, view->source, view->target_median, view->target_p90);
-    uint32_t left_out[SERVING_RULES] = {0};
+    uint32_t left_out[UINT8_MAX + 1] = {0};
     uint32_t thin = 0;
     uint32_t unserved = 0;
     bool ttft = view->quantity == QUANTITY_TTFT_OF;
@@ -116,7 +116,7 @@ static void add_view(struct validation_set *set, const struct results_of_rows *a
             left_out[rule]++;
             continue;
         }
-        if (row->test == all->chosen_on) {
+        if (row->quoted == all->chosen_on) {
             v->fitted++;
             continue;
         }
@@ -138,8 +138,7 @@ static void add_view(struct validation_set *set, const struct results_of_rows *a
     for (uint32_t d = 0; view->chosen != NULL && d < serving->deployment_count; d++)
         if (view->chosen[d] && view->rows(&serving->rows[serving->deployments[d].first]))
             v->constants += view->constants;
-    for (uint32_t r = 1; r < SERVING_RULES; r++)
-        validation_excluded(v, serving_rule_letter(r), serving_rule_text(r), left_out[r]);
+    serving_excluded(v, &serving->rules, left_out);
     validation_excluded(v, "F", "the run as described does not fit or does not end", unserved);
     validation_excluded(v, "K", "too few rows of the deployment to choose constants on", thin);
     validation_finish(v);
@@ -231,7 +230,7 @@ static bool fit(struct results_of_rows *all)
     if (!serving_fit_host(&all->serving, all->neutral, all->threads, all->constants, all->host_chosen))
         return false;
     lend(all);
-    bool (*wanted)(const struct serving_row *row) = all->chosen_on ? any_row : test_row;
+    bool (*wanted)(const struct serving_row *row) = all->chosen_on ? any_row : quoted_row;
     if (!predict(all, all->constants, wanted, all->host) || !predict(all, all->lent_constants, wanted, all->lent))
         return false;
     struct serving_constants *with_ttft = make(deployments, sizeof *with_ttft);
@@ -249,7 +248,6 @@ bool validate_serving(struct validation_set *set, const struct validation_option
         serving_free(&all.serving);
         return false;
     }
-    serving_choose(&all.serving);
     uint32_t rows = all.serving.row_count;
     uint32_t deployments = all.serving.deployment_count;
     struct serving_prediction **predictions[] = {&all.neutral, &all.host, &all.lent, &all.ttft};
@@ -261,7 +259,7 @@ bool validate_serving(struct validation_set *set, const struct validation_option
     all.constants = make(deployments, sizeof *all.constants);
     all.lent_constants = make(deployments, sizeof *all.lent_constants);
     bool quick = options->quick;
-    bool whole = predict(&all, NULL, quick && !all.chosen_on ? test_row : any_row, all.neutral);
+    bool whole = predict(&all, NULL, quick && !all.chosen_on ? quoted_row : any_row, all.neutral);
     if (whole)
         add_plain(set, &all);
     whole = whole && (quick || fit(&all));

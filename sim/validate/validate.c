@@ -58,8 +58,10 @@ void validation_excluded(struct validation *validation, const char *rule, const 
     if (rows == 0)
         return;
     CHECK(validation->exclusion_count < VALIDATION_EXCLUSIONS_MAX);
-    validation->exclusions[validation->exclusion_count++] =
-        (struct validation_exclusion){.rule = rule, .why = why, .rows = rows};
+    struct validation_exclusion *exclusion = &validation->exclusions[validation->exclusion_count++];
+    snprintf(exclusion->rule, sizeof exclusion->rule, "%s", rule);
+    snprintf(exclusion->why, sizeof exclusion->why, "%s", why);
+    exclusion->rows = rows;
 }
 
 static int64_t magnitude(int64_t value)

@@ -33,8 +33,8 @@ struct validation_case {
 };
 
 struct validation_exclusion {
-    const char *rule; /* "D" */
-    const char *why;
+    char rule[4]; /* "D" */
+    char why[124];
     uint32_t rows;
 };
 

@@ -102,8 +102,8 @@ long=$(printf '%0121d' 0)
 statements=$(printf '    f();\\n%.0s' {1..68})
 file_case $tree sim/f70.c "${comment}void f(void)\n{\n$statements}\n" ''
 file_case $tree sim/f71.c "${comment}void f(void)\n{\n    f();\n$statements}\n" '71 lines in one function: void f(void)'
-file_case $tree sim/l800.c "$comment$(printf '\\n%.0s' {1..799})" ''
-file_case $tree sim/l801.c "$comment$(printf '\\n%.0s' {1..800})" 'over 800 lines'
+file_case $tree sim/l1200.c "$comment$(printf '\\n%.0s' {1..1199})" ''
+file_case $tree sim/l1201.c "$comment$(printf '\\n%.0s' {1..1200})" 'over 1,200 lines'
 file_case $tree sim/tab.c "${comment}\tint a;\n" 'sim/tab.c:2: tab'
 file_case $tree sim/blank.c "${comment}int a; \n" 'blank at the end'
 file_case $tree sim/wide.c "${comment}/* $long */\n" 'over 120 columns'

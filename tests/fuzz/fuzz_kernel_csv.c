@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Ascending keys and knots, indices inside their tables. */
+/* Ascending keys and breakpoints, indices inside their tables. */
 static void check_table(const struct kernel_table *table)
 {
     for (uint32_t s = 0; s < table->series_count; s++) {

@@ -25,12 +25,12 @@ static void test_errors(void **state)
     size_t used = (size_t)snprintf(text, TEXT_SIZE, "%-5s %-24s %-24s %7s %7s %7s %6s %6s\n", "GPU", "table", "engine",
                                    "rows", "tested", "median", "p90", "bias");
     for (size_t g = 0; g < sizeof gpus / sizeof gpus[0]; g++) {
-        const struct kernel_shelf *shelf = kernel_shelf_open("", gpus[g]);
-        assert_true(kernel_shelf_size(shelf) >= 10);
-        for (uint32_t i = 0; i < kernel_shelf_size(shelf); i++) {
+        const struct kernel_store *store = kernel_store_open("", gpus[g]);
+        assert_true(kernel_store_size(store) >= 10);
+        for (uint32_t i = 0; i < kernel_store_size(store); i++) {
             struct user_error error = {.set = false};
             struct kernel_errors errors;
-            const struct kernel_table *table = kernel_shelf_at(shelf, i, &error);
+            const struct kernel_table *table = kernel_store_at(store, i, &error);
             if (table == NULL)
                 fail_msg("%s", error.text);
             kernel_errors_of(table, ROWS_MAX, &errors);

@@ -10,7 +10,7 @@
 
 #include "cli/command.h"
 #include "real/calibrate/calibrate.h"
-#include "real/calibrate/message_meter.h"
+#include "real/calibrate/message_profiler.h"
 #include "cli/real/commands_real.h"
 #include "cli/real/run_real.h"
 #include "support/real_run.h"
@@ -25,7 +25,8 @@
 #define GQA TANDEM_SOURCE_DIR "/scenarios/real-gqa-2p2d.lua"
 #define MLA TANDEM_SOURCE_DIR "/scenarios/real-mla-dp.lua"
 
-/* ---- Meters ------------------------------------------------------------------------------------------------------ */
+/* ---- Profilers ------------------------------------------------------------------------------------------------------
+ */
 
 static void assert_rises(const struct step_grid *grid)
 {
@@ -62,7 +63,7 @@ static void steps_of_both_kinds(void **state)
         struct step_quality quality;
         char why[256] = "";
         bool prefills = measured[k] == 0;
-        if (!step_meter(job, 2, NULL, &quality, why, sizeof why))
+        if (!step_profiler(job, 2, NULL, &quality, why, sizeof why))
             fail_msg("%s: %s", job->name, why);
         assert_int_equal(job->table.prefill.row_count > 0, prefills);
         assert_int_equal(job->table.decode.row_count > 0, !prefills);
@@ -82,9 +83,9 @@ static void fabric_of_both_providers(void **state)
         struct fabric_times times;
         struct nic nic = {0};
         char why[256] = "";
-        const struct fabric_meter_config config = {
+        const struct fabric_profiler_config config = {
             .provider = names[k], .address = "127.0.0.1", .window = 32, .turns = 1};
-        if (!fabric_meter(&config, NULL, &times, why, sizeof why))
+        if (!fabric_profiler(&config, NULL, &times, why, sizeof why))
             fail_msg("%s: %s", names[k], why);
         assert_string_equal(times.provider, names[k]);
         for (size_t s = 0; s < FABRIC_SIZES; s++) {
@@ -106,10 +107,10 @@ static void messages(void **state)
     (void)state;
     int64_t message_ns = 0;
     char why[256] = "";
-    if (!message_meter("127.0.0.1", &message_ns, why, sizeof why))
+    if (!message_profiler("127.0.0.1", &message_ns, why, sizeof why))
         fail_msg("%s", why);
     assert_in_range(message_ns, 1, INT64_C(1000000000));
-    assert_false(message_meter("no address", &message_ns, why, sizeof why));
+    assert_false(message_profiler("no address", &message_ns, why, sizeof why));
     assert_string_equal(why, "'no address' is not an IPv4 address");
 }
 

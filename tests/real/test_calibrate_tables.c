@@ -1,5 +1,5 @@
-/* What calibration makes of its measurements, without measuring: fits of writes, knots and batches, cells that were not
- * reached, noise, and the profile as a file. */
+/* What calibration makes of its measurements, without measuring: fits of writes, breakpoints and batches, cells that
+ * were not reached, noise, and the profile as a file. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <setjmp.h>
@@ -117,7 +117,8 @@ static void points_that_say_nothing(void **state)
     assert_true(nic_fit(good, 2, good, 2, &nic, error, sizeof error));
 }
 
-/* ---- Knots and batches ------------------------------------------------------------------------------------------- */
+/* ---- Breakpoints and batches
+ * ------------------------------------------------------------------------------------------- */
 
 static const struct step_limits tiny = {.prefill_tokens = 128,
                                         .chunk_tokens = 64,
@@ -129,8 +130,8 @@ static const struct step_limits tiny = {.prefill_tokens = 128,
 
 static void assert_axes(const struct step_grid *grid)
 {
-    assert_in_range(grid->row_count, 1, STEP_KNOTS_MAX);
-    assert_in_range(grid->column_count, 1, STEP_KNOTS_MAX);
+    assert_in_range(grid->row_count, 1, STEP_BREAKPOINTS_MAX);
+    assert_in_range(grid->column_count, 1, STEP_BREAKPOINTS_MAX);
     for (uint32_t r = 1; r < grid->row_count; r++)
         assert_true(grid->rows[r] > grid->rows[r - 1]);
     for (uint32_t c = 1; c < grid->column_count; c++)
@@ -145,12 +146,12 @@ static void axes_hold_chunk_and_limits(void **state)
     static const uint32_t sequences[] = {1, 2, 4, 8, 16};
     static const uint64_t context[] = {16, 64, 240, 960, 3840};
     struct step_grid grid = {0};
-    knots_prefill(&tiny, &grid);
+    breakpoints_prefill(&tiny, &grid);
     assert_int_equal(grid.row_count, 8);
     assert_memory_equal(grid.rows, tokens, sizeof tokens);
     assert_int_equal(grid.column_count, 5);
     assert_memory_equal(grid.columns, keys, sizeof keys);
-    knots_decode(&tiny, &grid);
+    breakpoints_decode(&tiny, &grid);
     assert_int_equal(grid.row_count, 5);
     assert_memory_equal(grid.rows, sequences, sizeof sequences);
     assert_int_equal(grid.column_count, 5);
@@ -174,7 +175,7 @@ static void every_row_can_be_measured(void **state)
         limits.chunk_tokens = 1 + (uint32_t)rng_below(&rng, limits.prefill_tokens);
         struct step_grid grid = {0};
         struct chunk_batch batch;
-        knots_prefill(&limits, &grid);
+        breakpoints_prefill(&limits, &grid);
         for (uint32_t r = 0; r < grid.row_count; r++) {
             bool reached = false;
             for (uint32_t c = 0; c < grid.column_count; c++)
@@ -186,7 +187,7 @@ static void every_row_can_be_measured(void **state)
         }
         if (grid.row_count > 0)
             assert_axes(&grid);
-        knots_decode(&limits, &grid);
+        breakpoints_decode(&limits, &grid);
         for (uint32_t r = 0; r < grid.row_count; r++) {
             bool reached = false;
             for (uint32_t c = 0; c < grid.column_count; c++)
@@ -209,9 +210,9 @@ static void pools_that_do_one_thing(void **state)
     struct step_grid grid = {0};
     prefill.batch_max = 0;
     decode.prefill_tokens = decode.chunk_tokens = 0;
-    knots_decode(&prefill, &grid);
+    breakpoints_decode(&prefill, &grid);
     assert_int_equal(grid.row_count, 0);
-    knots_prefill(&decode, &grid);
+    breakpoints_prefill(&decode, &grid);
     assert_int_equal(grid.row_count, 0);
     struct step_limits both = step_limits_union(&prefill, &decode);
     assert_memory_equal(&both, &tiny, sizeof both);
@@ -251,7 +252,7 @@ static void unreached_cells_lie_on_lines(void **state)
 {
     (void)state;
     struct step_grid grid = {0};
-    knots_decode(&tiny, &grid);
+    breakpoints_decode(&tiny, &grid);
     for (uint32_t r = 0; r < grid.row_count; r++)
         for (uint32_t c = 0; c < grid.column_count; c++)
             if (decode_batch_fits(&tiny, grid.rows[r], grid.columns[c]))
@@ -291,8 +292,8 @@ static void any_grid_rises(void **state)
     (void)state;
     struct rng rng = rng_stream(13, 1, RNG_GENERATE);
     for (uint32_t round = 0; round < 2000; round++) {
-        struct step_grid grid = {.row_count = 1 + (uint32_t)rng_below(&rng, STEP_KNOTS_MAX),
-                                 .column_count = 1 + (uint32_t)rng_below(&rng, STEP_KNOTS_MAX)};
+        struct step_grid grid = {.row_count = 1 + (uint32_t)rng_below(&rng, STEP_BREAKPOINTS_MAX),
+                                 .column_count = 1 + (uint32_t)rng_below(&rng, STEP_BREAKPOINTS_MAX)};
         for (uint32_t r = 0; r < grid.row_count; r++)
             for (uint32_t c = 0; c < grid.column_count; c++)
                 grid.ns[r][c] = 1 + (int64_t)rng_below(&rng, 1000000);

@@ -1,4 +1,4 @@
-/* The cost model's tables: knots, interpolation in efficiency grids and latency curves. */
+/* The cost model's tables: breakpoints, interpolation in efficiency grids and latency curves. */
 #include "sim/cost/efficiency_grid.h"
 #include "sim/cost/efficiency_tables.h"
 #include "sim/cost/token_curve.h"
@@ -73,28 +73,28 @@ static void test_latency_curve(void **state)
     assert_near(latency_curve_ns(&curve, 1024.0), 3200.0);
 }
 
-static void test_knots(void **state)
+static void test_breakpoints(void **state)
 {
     (void)state;
     const uint32_t bits[2] = {3, 4};
     const uint32_t octave_last[2] = {14, 21};
     for (uint32_t i = 0; i < 2; i++) {
-        uint32_t count = KNOT_COUNT(bits[i], octave_last[i]);
+        uint32_t count = BREAKPOINT_COUNT(bits[i], octave_last[i]);
         for (uint32_t k = 0; k + 1 < count; k++) {
-            uint64_t at = knot_value(k, bits[i]);
-            assert_true(knot_value(k + 1, bits[i]) > at);
-            struct knot_position position = knot_locate(at, bits[i], octave_last[i]);
+            uint64_t at = breakpoint_value(k, bits[i]);
+            assert_true(breakpoint_value(k + 1, bits[i]) > at);
+            struct breakpoint_position position = breakpoint_locate(at, bits[i], octave_last[i]);
             assert_int_equal(position.index, k);
             assert_int_equal(position.above, 0);
-            assert_int_equal(knot_value(k + 1, bits[i]) - at, UINT64_C(1) << position.shift);
-            /* The last integer before the next knot still belongs to this one. */
-            position = knot_locate(knot_value(k + 1, bits[i]) - 1, bits[i], octave_last[i]);
+            assert_int_equal(breakpoint_value(k + 1, bits[i]) - at, UINT64_C(1) << position.shift);
+            /* The last integer before the next breakpoint still belongs to this one. */
+            position = breakpoint_locate(breakpoint_value(k + 1, bits[i]) - 1, bits[i], octave_last[i]);
             assert_int_equal(position.index, k);
         }
         /* Past the end the last piece goes on. */
-        struct knot_position far = knot_locate(UINT64_C(1) << 40, bits[i], octave_last[i]);
+        struct breakpoint_position far = breakpoint_locate(UINT64_C(1) << 40, bits[i], octave_last[i]);
         assert_int_equal(far.index, count - 2);
-        assert_int_equal(knot_value(far.index, bits[i]) + far.above, UINT64_C(1) << 40);
+        assert_int_equal(breakpoint_value(far.index, bits[i]) + far.above, UINT64_C(1) << 40);
     }
 }
 
@@ -102,8 +102,8 @@ static void test_token_curve(void **state)
 {
     (void)state;
     static struct token_curve curve;
-    for (uint32_t k = 0; k < TOKEN_CURVE_KNOTS; k++)
-        curve.ns[k] = (int64_t)(7 * knot_value(k, TOKEN_CURVE_BITS) + 3);
+    for (uint32_t k = 0; k < TOKEN_CURVE_BREAKPOINTS; k++)
+        curve.ns[k] = (int64_t)(7 * breakpoint_value(k, TOKEN_CURVE_BITS) + 3);
     /* Of a line it is the line, wherever one looks. */
     for (uint64_t tokens = 0; tokens < 5000000; tokens = tokens * 9 / 8 + 1)
         assert_int_equal(token_curve_ns(&curve, tokens), 7 * tokens + 3);
@@ -126,7 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_log2_linear), cmocka_unit_test(test_grid),        cmocka_unit_test(test_latency_curve),
-        cmocka_unit_test(test_knots),       cmocka_unit_test(test_token_curve), cmocka_unit_test(test_gpus),
+        cmocka_unit_test(test_breakpoints), cmocka_unit_test(test_token_curve), cmocka_unit_test(test_gpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

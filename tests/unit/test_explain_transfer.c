@@ -176,28 +176,6 @@ static void test_refusals(void **state)
     assert_int_equal(strlen(text), 4);
 }
 
-static void test_footprints(void **state)
-{
-    (void)state;
-    char text[256];
-    struct footprint f = {.pages = 0,
-                          .usable_bytes = UINT64_C(72) << 30,
-                          .weight_bytes = UINT64_C(84) << 30,
-                          .activation_bytes = UINT64_C(3) << 29,
-                          .page_bytes = 4096};
-    explain_footprint(FOOTPRINT_WEIGHTS, &f, text, sizeof text);
-    assert_string_equal(text,
-                        "weights 84.0 GiB + activations 1.5 GiB on a rank exceed the 72.0 GiB it may use by 13.5 GiB");
-    f.usable_bytes = UINT64_C(86) << 30;
-    explain_footprint(FOOTPRINT_PAGES, &f, text, sizeof text);
-    assert_non_null(strstr(text, "less than one KV page of 4096 bytes"));
-    f.pages = 131072;
-    explain_footprint(FOOTPRINT_FITS, &f, text, sizeof text);
-    assert_non_null(strstr(text, "leave 131072 KV pages of 4096 bytes"));
-    explain_footprint(FOOTPRINT_EXPERTS, &f, text, sizeof text);
-    assert_string_equal(text, footprint_verdict_text(FOOTPRINT_EXPERTS));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,7 +185,6 @@ int main(void)
         cmocka_unit_test(test_table_of_unequal_shards),
         cmocka_unit_test(test_table_of_latents),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_footprints),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Steps measured on a machine: what a table says is what a step takes, at its knots, between and beyond them; and a
- * decode step is its line. */
+/* Steps measured on a machine: what a table says is what a step takes, at its breakpoints, between and beyond them; and
+ * a decode step is its line. */
 #include "base/rng.h"
 #include "support/known_hardware.h"
 #include "support/known_models.h"
@@ -91,7 +91,7 @@ static struct step_time time_of(const struct device_model *model, const struct s
     return time;
 }
 
-static void test_knots_between_and_beyond(void **state)
+static void test_breakpoints_between_and_beyond(void **state)
 {
     (void)state;
     static const uint64_t tokens[] = {10, 1000, 57, 640, 3, 1, 2500};
@@ -102,7 +102,8 @@ static void test_knots_between_and_beyond(void **state)
         struct step_group group = prefill_group(tokens[i], tokens[i] * keys[i]);
         int64_t want_ns = (100 + 5 * (int64_t)tokens[i]) * US + (int64_t)(tokens[i] * keys[i]) * US / 10;
         int64_t got_ns = time_of(model, &group, 1).total_ns;
-        /* The plane is in the grid, so only rounding lies between: of knots to whole microseconds, of the result. */
+        /* The plane is in the grid, so only rounding lies between: of breakpoints to whole microseconds, of the
+         * result. */
         assert_in_range(got_ns, want_ns - 4 * US, want_ns + 4 * US);
     }
     static const uint32_t sequences[] = {1, 16, 64, 7, 40, 100};
@@ -115,8 +116,8 @@ static void test_knots_between_and_beyond(void **state)
     device_model_free(model);
 }
 
-/* At a knot itself nothing is rounded. */
-static void test_knots_are_exact(void **state)
+/* At a breakpoint itself nothing is rounded. */
+static void test_breakpoints_are_exact(void **state)
 {
     (void)state;
     make_tables();
@@ -260,8 +261,8 @@ static void test_roofline_beside_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_knots_between_and_beyond),
-        cmocka_unit_test(test_knots_are_exact),
+        cmocka_unit_test(test_breakpoints_between_and_beyond),
+        cmocka_unit_test(test_breakpoints_are_exact),
         cmocka_unit_test(test_decode_is_fixed_plus_line),
         cmocka_unit_test(test_groups_and_kinds),
         cmocka_unit_test(test_refusals),

@@ -91,21 +91,6 @@ static void test_labels_without_experts(void **state)
     assert_int_equal(find(&low)->decode.parallelism.data, 1);
 }
 
-/* A day's runs of one version are those of the entries with multi-token prediction; another day's are not. */
-static void test_drafting_by_day(void **state)
-{
-    (void)state;
-    uint32_t drafting = 0;
-    for (uint32_t i = 0; i < serving.row_count; i++) {
-        const struct serving_row *row = &serving.rows[i];
-        if (row->rule != SERVING_KEPT || strcmp(row->version, "1.1.0rc2.post2") != 0 || !row->draft)
-            continue;
-        assert_int_equal(row->speculative, row->date == 20260114);
-        drafting += row->speculative;
-    }
-    assert_true(drafting > 0);
-}
-
 /* Three decoders that take one sequence each serve six clients: each waits as long as it is served. */
 static void test_fewer_places_than_clients(void **state)
 {
@@ -124,24 +109,6 @@ static void test_fewer_places_than_clients(void **state)
     assert_true(prediction.ttft_ns < 60 * prediction.tpot_ns);
 }
 
-/* Rule H: five seconds are more than the prompts of four clients take; what fewer places explain is kept. */
-static void test_pauses(void **state)
-{
-    (void)state;
-    const struct wanted paused = {"sglang", "", "DeepSeek-R1", "b200_sxm", "fp4", 8192, 1024, 4, false};
-    const struct wanted queued = {"trtllm", "0.8.1", "DeepSeek-V3", "h100_sxm", "fp8", 1024, 1024, 6, true};
-    struct serving_row *const kept[2] = {find(&paused), find(&queued)};
-    kept[0]->ttft_ns = INT64_C(5500000000);
-    kept[1]->ttft_ns = INT64_C(12345000000);
-    for (uint32_t i = 0; i < serving.row_count; i++)
-        if (&serving.rows[i] != kept[0] && &serving.rows[i] != kept[1])
-            serving.rows[i].rule = SERVING_MODEL;
-    serving_choose(&serving);
-    assert_int_equal(kept[0]->rule, SERVING_KEPT);
-    assert_int_equal(kept[0]->ttft_rule, SERVING_PAUSE);
-    assert_int_equal(kept[1]->ttft_rule, SERVING_KEPT);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,8 +116,6 @@ int main(void)
         cmocka_unit_test(test_caches_that_are_large_enough),
         cmocka_unit_test(test_labels_without_experts),
         cmocka_unit_test(test_fewer_places_than_clients),
-        cmocka_unit_test(test_drafting_by_day),
-        cmocka_unit_test(test_pauses), /* the last: it leaves out all other rows */
     };
     return cmocka_run_group_tests(tests, load, unload);
 }

@@ -133,11 +133,3 @@ bool kernel_is_dimension(const struct kernel_kind *kind, uint32_t column)
 {
     return column + kind->dimension_count >= kind->column_count;
 }
-
-uint32_t kernel_column_of(const struct kernel_kind *kind, const char *name)
-{
-    for (uint32_t i = 0; i < kind->column_count; i++)
-        if (strcmp(kind->columns[i].name, name) == 0)
-            return i;
-    check_failed("a column of the kind", __FILE__, __LINE__);
-}

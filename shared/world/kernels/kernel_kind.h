@@ -79,7 +79,4 @@ const struct kernel_kind *kernel_kind_at(uint32_t index); /* 0 ... KERNEL_KINDS 
 /* Whether series may be interpolated along a key column; its values are at least 1. Dimensions are the last columns. */
 bool kernel_is_dimension(const struct kernel_kind *kind, uint32_t column);
 
-/* The column of a kind; must exist. */
-uint32_t kernel_column_of(const struct kernel_kind *kind, const char *name);
-
 #endif

@@ -58,7 +58,7 @@ static void visit_list(const struct walk *walk, const char *path, const char *ke
                        uint32_t count, bool times)
 {
     char full[READ_PATH_SIZE];
-    char text[STEP_KNOTS_MAX * 32];
+    char text[STEP_BREAKPOINTS_MAX * 32];
     size_t used = 0;
     snprintf(full, sizeof full, "%s.%s", path, key);
     for (uint32_t k = 0; k < count; k++)
@@ -72,8 +72,8 @@ static void visit_grid(const struct walk *walk, const char *path, const char *ro
                        const struct step_grid *grid)
 {
     char key[READ_PATH_SIZE];
-    int64_t rows[STEP_KNOTS_MAX];
-    int64_t columns[STEP_KNOTS_MAX];
+    int64_t rows[STEP_BREAKPOINTS_MAX];
+    int64_t columns[STEP_BREAKPOINTS_MAX];
     if (grid->row_count == 0)
         return;
     for (uint32_t k = 0; k < grid->row_count; k++)

@@ -21,7 +21,7 @@ static uint32_t read_axis(const struct cursor *grid, const char *key, int64_t le
     lua_State *L = grid->reader->L;
     cursor_push_table(grid, key, NULL);
     struct cursor list = cursor_below(grid, key);
-    uint32_t count = read_list_length(&list, STEP_KNOTS_MAX, "STEP_KNOTS_MAX");
+    uint32_t count = read_list_length(&list, STEP_BREAKPOINTS_MAX, "STEP_BREAKPOINTS_MAX");
     for (uint32_t k = 0; k < count; k++) {
         char place[16];
         snprintf(place, sizeof place, "%u", k + 1);
@@ -40,7 +40,7 @@ static void read_times(const struct cursor *rows, const char *key, uint32_t coun
     lua_State *L = rows->reader->L;
     cursor_push_table(rows, key, NULL);
     struct cursor row = cursor_below(rows, key);
-    if (read_list_length(&row, STEP_KNOTS_MAX, "STEP_KNOTS_MAX") != count)
+    if (read_list_length(&row, STEP_BREAKPOINTS_MAX, "STEP_BREAKPOINTS_MAX") != count)
         cursor_fail(rows, key, "a time for each of the %u columns is wanted", count);
     for (uint32_t k = 0; k < count; k++) {
         char place[16];
@@ -66,7 +66,7 @@ static void read_grid(const struct cursor *steps, const char *key, const char *r
     if (!present)
         return;
     const char *const keys[] = {row_key, column_key, "time"};
-    int64_t values[STEP_KNOTS_MAX];
+    int64_t values[STEP_BREAKPOINTS_MAX];
     cursor_push_table(steps, key, NULL);
     struct cursor cursor = cursor_below(steps, key);
     read_no_others(&cursor, NULL, keys, LENGTH(keys));
@@ -78,7 +78,7 @@ static void read_grid(const struct cursor *steps, const char *key, const char *r
         grid->columns[k] = (uint64_t)values[k];
     cursor_push_table(&cursor, "time", NULL);
     struct cursor rows = cursor_below(&cursor, "time");
-    if (read_list_length(&rows, STEP_KNOTS_MAX, "STEP_KNOTS_MAX") != row_count)
+    if (read_list_length(&rows, STEP_BREAKPOINTS_MAX, "STEP_BREAKPOINTS_MAX") != row_count)
         cursor_fail(&cursor, "time", "a row of times for each of the %u %s is wanted", row_count, row_key);
     for (uint32_t k = 0; k < row_count; k++) {
         char place[16];

@@ -39,7 +39,7 @@ static void write_numbers(FILE *out, const char *key, const int64_t *values, uin
 static void write_grid(FILE *out, const char *key, const char *row_key, const char *column_key,
                        const struct step_grid *grid)
 {
-    int64_t values[STEP_KNOTS_MAX];
+    int64_t values[STEP_BREAKPOINTS_MAX];
     char text[32];
     if (grid->row_count == 0)
         return;

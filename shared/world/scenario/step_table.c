@@ -2,7 +2,7 @@
 #include "world/scenario/step_table.h"
 
 struct place {
-    uint32_t index; /* of the knot below; the one above is index + 1 */
+    uint32_t index; /* of the breakpoint below; the one above is index + 1 */
     double share;   /* of the way from it to the one above; beyond the axis below 0 or above 1 */
 };
 

@@ -2,10 +2,10 @@
  * model then uses, for the same model served in the same way, in place of its rooflines.
  *
  * A step has M new tokens in a group; their queries see `pairs` keys in all, each token at least itself. A prefill
- * table is over (M, pairs / M): a transformer's step is a + b M + c pairs, so between two knots it is bilinear in
+ * table is over (M, pairs / M): a transformer's step is a + b M + c pairs, so between two breakpoints it is bilinear in
  * those. A decode table is over (sequences, cached tokens of all of them), where the step is bilinear for the same
- * reason. Outside the knots the nearest two of an axis go on. Several attention groups run in lockstep: the step is
- * the largest of the groups', each table entry measured with every group at that load. A step that mixes both kinds
+ * reason. Outside the breakpoints the nearest two of an axis go on. Several attention groups run in lockstep: the step
+ * is the largest of the groups', each table entry measured with every group at that load. A step that mixes both kinds
  * takes the decode time and the prefill time less one smallest decode step, which both contain.
  *
  * In a profile (every time in nanoseconds, rows by the first axis):
@@ -26,15 +26,15 @@
 
 #include <stdint.h>
 
-#define STEP_KNOTS_MAX 16
+#define STEP_BREAKPOINTS_MAX 16
 #define STEP_TABLES_MAX 8 /* of one machine */
 
 struct step_grid {
     uint32_t row_count;    /* 0: not measured */
     uint32_t column_count; /* both axes ascend strictly */
-    uint32_t rows[STEP_KNOTS_MAX];
-    uint64_t columns[STEP_KNOTS_MAX];
-    int64_t ns[STEP_KNOTS_MAX][STEP_KNOTS_MAX];
+    uint32_t rows[STEP_BREAKPOINTS_MAX];
+    uint64_t columns[STEP_BREAKPOINTS_MAX];
+    int64_t ns[STEP_BREAKPOINTS_MAX][STEP_BREAKPOINTS_MAX];
 };
 
 struct step_table {
@@ -54,7 +54,8 @@ struct step_tables {
     struct step_table item[STEP_TABLES_MAX];
 };
 
-/* The grid's time at a place between its knots or beyond them; not below one nanosecond. At least one knot an axis. */
+/* The grid's time at a place between its breakpoints or beyond them; not below one nanosecond. At least one breakpoint
+ * an axis. */
 double step_grid_at(const struct step_grid *grid, double row, double column);
 
 #endif

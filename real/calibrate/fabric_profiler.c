@@ -1,7 +1,7 @@
-/* See fabric_meter.h. The target is a child process; what the two say to each other beside the fabric they say through
- * shared memory. */
+/* See fabric_profiler.h. The target is a child process; what the two say to each other beside the fabric they say
+ * through shared memory. */
 #define _GNU_SOURCE
-#include "real/calibrate/fabric_meter.h"
+#include "real/calibrate/fabric_profiler.h"
 
 #include "base/arith.h"
 #include "host/interrupt.h"
@@ -86,7 +86,7 @@ static void rest(uint32_t idle)
 }
 
 /* One rank, one layer, one plane, one head: a page is one write of `bytes`. */
-static struct fabric_config engine_config(const struct fabric_meter_config *config, uint32_t bytes,
+static struct fabric_config engine_config(const struct fabric_profiler_config *config, uint32_t bytes,
                                           struct fabric_rank *rank, const _Atomic uint64_t *counter)
 {
     return (struct fabric_config){
@@ -196,7 +196,7 @@ static void serve_sleeping(struct meeting *meeting, struct fabric *fabric, bool 
     fabric_thread_stop(thread);
 }
 
-static _Noreturn void target(const struct fabric_meter_config *config, uint32_t bytes, struct meeting *meeting)
+static _Noreturn void target(const struct fabric_profiler_config *config, uint32_t bytes, struct meeting *meeting)
 {
     static const _Atomic uint64_t counter;
     struct fabric_rank rank = {.memory = region(), .bytes = REGION_BYTES};
@@ -220,7 +220,7 @@ static _Noreturn void target(const struct fabric_meter_config *config, uint32_t 
 /* ---- The writer -------------------------------------------------------------------------------------------------- */
 
 struct writer {
-    const struct fabric_meter_config *config;
+    const struct fabric_profiler_config *config;
     struct meeting *meeting;
     struct fabric *fabric;
     struct transfer_plan plan;
@@ -445,7 +445,7 @@ static void time_size(struct writer *writer, uint32_t size, struct progress *pro
     free(single);
 }
 
-static bool write_size(const struct fabric_meter_config *config, uint32_t size, struct meeting *meeting,
+static bool write_size(const struct fabric_profiler_config *config, uint32_t size, struct meeting *meeting,
                        struct progress *progress, struct fabric_times *times, char *error, size_t error_size)
 {
     static _Atomic uint64_t counter;
@@ -474,7 +474,7 @@ static bool write_size(const struct fabric_meter_config *config, uint32_t size, 
 }
 
 /* A pair of processes for each size: an engine has pages of one size. */
-static bool pair(const struct fabric_meter_config *config, uint32_t size, struct progress *progress,
+static bool pair(const struct fabric_profiler_config *config, uint32_t size, struct progress *progress,
                  struct fabric_times *times, char *error, size_t error_size)
 {
     struct meeting *meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -500,13 +500,13 @@ static bool pair(const struct fabric_meter_config *config, uint32_t size, struct
     return good;
 }
 
-uint32_t fabric_meter_steps(const struct fabric_meter_config *config)
+uint32_t fabric_profiler_steps(const struct fabric_profiler_config *config)
 {
     return FABRIC_SIZES * config->turns;
 }
 
-bool fabric_meter(const struct fabric_meter_config *config, struct progress *progress, struct fabric_times *times,
-                  char *error, size_t error_size)
+bool fabric_profiler(const struct fabric_profiler_config *config, struct progress *progress, struct fabric_times *times,
+                     char *error, size_t error_size)
 {
     CHECK(config->turns >= 1);
     *times = (struct fabric_times){.posting_ps = 0};

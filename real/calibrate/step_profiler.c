@@ -1,6 +1,6 @@
-/* See step_meter.h. */
+/* See step_profiler.h. */
 #define _GNU_SOURCE
-#include "real/calibrate/step_meter.h"
+#include "real/calibrate/step_profiler.h"
 
 #include "base/arith.h"
 #include "host/interrupt.h"
@@ -25,7 +25,7 @@
  * executors asleep. Decode steps follow each other. */
 #define REST_NS (1 * NS_PER_MS)
 
-struct step_meter {
+struct step_profiler {
     struct step_job *job;
     struct executors *executors;
     struct real_runtime *real;
@@ -47,53 +47,53 @@ struct step_meter {
 
 /* ---- Batches ----------------------------------------------------------------------------------------------------- */
 
-static struct step_change *add_change(struct step_meter *meter, enum step_change_kind kind, uint32_t slot,
+static struct step_change *add_change(struct step_profiler *profiler, enum step_change_kind kind, uint32_t slot,
                                       uint32_t group, uint32_t request)
 {
-    CHECK(meter->launch.change_count < meter->change_room);
-    struct step_change *change = &meter->changes[meter->launch.change_count++];
+    CHECK(profiler->launch.change_count < profiler->change_room);
+    struct step_change *change = &profiler->changes[profiler->launch.change_count++];
     *change = (struct step_change){
         .kind = (uint16_t)kind, .group = (uint16_t)group, .sequence = slot, .request = request, .token_seed = request};
     return change;
 }
 
-static void give_pages(struct step_meter *meter, struct step_change *change, uint64_t tokens, uint32_t *next_page)
+static void give_pages(struct step_profiler *profiler, struct step_change *change, uint64_t tokens, uint32_t *next_page)
 {
-    change->page_count = (uint32_t)ceil_div_u64(tokens, meter->job->limits.page_tokens);
-    change->pages = meter->pages + meter->page_used;
+    change->page_count = (uint32_t)ceil_div_u64(tokens, profiler->job->limits.page_tokens);
+    change->pages = profiler->pages + profiler->page_used;
     for (uint32_t i = 0; i < change->page_count; i++)
-        meter->pages[meter->page_used++] = (*next_page)++;
-    CHECK(*next_page <= meter->job->setup.memory.pages);
+        profiler->pages[profiler->page_used++] = (*next_page)++;
+    CHECK(*next_page <= profiler->job->setup.memory.pages);
 }
 
 /* A launch that begins with the sequences of the last one leaving. */
-static void begin(struct step_meter *meter, uint32_t per_group, uint32_t repeat)
+static void begin(struct step_profiler *profiler, uint32_t per_group, uint32_t repeat)
 {
-    meter->launch.ticket++;
-    meter->launch.repeat_max = repeat;
-    meter->launch.change_count = 0;
-    meter->page_used = 0;
-    memset(meter->groups, 0, sizeof meter->groups);
-    for (uint32_t i = 0; i < meter->live; i++)
-        add_change(meter, STEP_LEAVE, i, i / meter->live_per_group, meter->live_first + i);
-    meter->live = per_group * meter->job->setup.groups;
-    meter->live_per_group = per_group;
-    meter->live_first = meter->request;
-    meter->request += meter->live;
+    profiler->launch.ticket++;
+    profiler->launch.repeat_max = repeat;
+    profiler->launch.change_count = 0;
+    profiler->page_used = 0;
+    memset(profiler->groups, 0, sizeof profiler->groups);
+    for (uint32_t i = 0; i < profiler->live; i++)
+        add_change(profiler, STEP_LEAVE, i, i / profiler->live_per_group, profiler->live_first + i);
+    profiler->live = per_group * profiler->job->setup.groups;
+    profiler->live_per_group = per_group;
+    profiler->live_first = profiler->request;
+    profiler->request += profiler->live;
 }
 
-static void batch_prefill(struct step_meter *meter, const struct chunk_batch *batch)
+static void batch_prefill(struct step_profiler *profiler, const struct chunk_batch *batch)
 {
-    begin(meter, batch->chunks, 1);
-    for (uint32_t g = 0; g < meter->job->setup.groups; g++) {
-        struct step_group *group = &meter->groups[g];
+    begin(profiler, batch->chunks, 1);
+    for (uint32_t g = 0; g < profiler->job->setup.groups; g++) {
+        struct step_group *group = &profiler->groups[g];
         uint32_t next_page = 0;
         for (uint32_t i = 0; i < batch->chunks; i++) {
             uint32_t slot = g * batch->chunks + i;
-            struct step_change *change = add_change(meter, STEP_CHUNK, slot, g, meter->live_first + slot);
+            struct step_change *change = add_change(profiler, STEP_CHUNK, slot, g, profiler->live_first + slot);
             change->start = batch->context;
             change->tokens = (uint32_t)part_of(batch->tokens, batch->chunks, i);
-            give_pages(meter, change, (uint64_t)change->start + change->tokens, &next_page);
+            give_pages(profiler, change, (uint64_t)change->start + change->tokens, &next_page);
             group->prefill_sequences++;
             group->prefill_tokens += change->tokens;
             group->prefill_context += change->start;
@@ -104,19 +104,19 @@ static void batch_prefill(struct step_meter *meter, const struct chunk_batch *ba
 }
 
 /* The context grows by a token a step: it begins so much lower that its mean over the launch is the cell's. */
-static void batch_decode(struct step_meter *meter, uint32_t sequences, uint64_t context)
+static void batch_decode(struct step_profiler *profiler, uint32_t sequences, uint64_t context)
 {
-    uint32_t repeat = meter->job->limits.repeat;
-    begin(meter, sequences, repeat);
-    for (uint32_t g = 0; g < meter->job->setup.groups; g++) {
-        struct step_group *group = &meter->groups[g];
+    uint32_t repeat = profiler->job->limits.repeat;
+    begin(profiler, sequences, repeat);
+    for (uint32_t g = 0; g < profiler->job->setup.groups; g++) {
+        struct step_group *group = &profiler->groups[g];
         uint32_t next_page = 0;
         for (uint32_t i = 0; i < sequences; i++) {
             uint32_t slot = g * sequences + i;
             uint32_t cached = (uint32_t)part_of(context, sequences, i);
-            struct step_change *change = add_change(meter, STEP_JOIN, slot, g, meter->live_first + slot);
+            struct step_change *change = add_change(profiler, STEP_JOIN, slot, g, profiler->live_first + slot);
             change->start = cached - min_u32(cached, (repeat - 1) / 2);
-            give_pages(meter, change, (uint64_t)change->start + repeat, &next_page);
+            give_pages(profiler, change, (uint64_t)change->start + repeat, &next_page);
             group->decode_sequences++;
             group->decode_context += change->start;
         }
@@ -133,16 +133,16 @@ static bool reached(const struct step_job *job, bool decode, uint32_t row, uint3
 }
 
 /* Of a cell that is reached; every batch is launched. */
-static void batch_cell(struct step_meter *meter, bool decode, uint32_t row, uint32_t column)
+static void batch_cell(struct step_profiler *profiler, bool decode, uint32_t row, uint32_t column)
 {
-    const struct step_job *job = meter->job;
+    const struct step_job *job = profiler->job;
     struct chunk_batch batch;
     if (decode) {
-        batch_decode(meter, job->table.decode.rows[row], job->table.decode.columns[column]);
+        batch_decode(profiler, job->table.decode.rows[row], job->table.decode.columns[column]);
         return;
     }
     CHECK(chunk_batch(&job->limits, job->table.prefill.rows[row], job->table.prefill.columns[column], &batch));
-    batch_prefill(meter, &batch);
+    batch_prefill(profiler, &batch);
 }
 
 /* ---- Launches ---------------------------------------------------------------------------------------------------- */
@@ -150,34 +150,34 @@ static void batch_cell(struct step_meter *meter, bool decode, uint32_t row, uint
 /* The node of this instance: it launches when the timer says so and hears when the steps are done. */
 static void handle(void *self, const struct event *event)
 {
-    struct step_meter *meter = self;
-    struct runtime *seam = real_runtime_seam(meter->real);
+    struct step_profiler *profiler = self;
+    struct runtime *seam = real_runtime_seam(profiler->real);
     if (event->kind == EVENT_TIMER) {
-        meter->running = true;
-        meter->start_ns = seam->now_ns;
-        rt_launch(seam, &meter->launch);
+        profiler->running = true;
+        profiler->start_ns = seam->now_ns;
+        rt_launch(seam, &profiler->launch);
     } else if (event->kind == EVENT_STEPS_DONE) {
-        CHECK(event->count == meter->launch.repeat_max);
-        meter->running = false;
-        meter->took_ns = seam->now_ns - meter->start_ns;
+        CHECK(event->count == profiler->launch.repeat_max);
+        profiler->running = false;
+        profiler->took_ns = seam->now_ns - profiler->start_ns;
     }
 }
 
 static void on_trouble(void *self, const char *text)
 {
-    struct step_meter *meter = self;
-    if (meter->trouble[0] == '\0')
-        snprintf(meter->trouble, sizeof meter->trouble, "%s", text);
+    struct step_profiler *profiler = self;
+    if (profiler->trouble[0] == '\0')
+        snprintf(profiler->trouble, sizeof profiler->trouble, "%s", text);
 }
 
 static void on_death(void *self, uint32_t rank)
 {
-    struct step_meter *meter = self;
+    struct step_profiler *profiler = self;
     char text[64];
     snprintf(text, sizeof text, "the executor of rank %u died", rank);
-    real_runtime_unwatch(meter->real, executors_death_fd(meter->executors, rank));
-    executors_abandon(meter->executors);
-    on_trouble(meter, text);
+    real_runtime_unwatch(profiler->real, executors_death_fd(profiler->executors, rank));
+    executors_abandon(profiler->executors);
+    on_trouble(profiler, text);
 }
 
 static void pause_ns(long ns)
@@ -187,30 +187,31 @@ static void pause_ns(long ns)
 }
 
 /* Until the launch is over. False in trouble. */
-static bool finish(struct step_meter *meter)
+static bool finish(struct step_profiler *profiler)
 {
-    while (meter->running && meter->trouble[0] == '\0')
-        real_runtime_turn(meter->real, TURN_NS);
-    return meter->trouble[0] == '\0';
+    while (profiler->running && profiler->trouble[0] == '\0')
+        real_runtime_turn(profiler->real, TURN_NS);
+    return profiler->trouble[0] == '\0';
 }
 
-static bool launch(struct step_meter *meter)
+static bool launch(struct step_profiler *profiler)
 {
-    real_runtime_deliver(meter->real, &(struct event){.kind = EVENT_TIMER});
-    return finish(meter);
+    real_runtime_deliver(profiler->real, &(struct event){.kind = EVENT_TIMER});
+    return finish(profiler);
 }
 
 /* From a launch to the first tick of the layer counter. */
-static bool launch_to_tick(struct step_meter *meter, int64_t *took_ns)
+static bool launch_to_tick(struct step_profiler *profiler, int64_t *took_ns)
 {
-    const _Atomic uint64_t *counter = executors_counters(meter->executors);
+    const _Atomic uint64_t *counter = executors_counters(profiler->executors);
     uint64_t before = atomic_load_explicit(counter, memory_order_acquire);
-    real_runtime_deliver(meter->real, &(struct event){.kind = EVENT_TIMER});
-    int64_t until_ns = meter->start_ns + 10 * NS_PER_S;
-    while (atomic_load_explicit(counter, memory_order_acquire) == before && real_runtime_now_ns(meter->real) < until_ns)
+    real_runtime_deliver(profiler->real, &(struct event){.kind = EVENT_TIMER});
+    int64_t until_ns = profiler->start_ns + 10 * NS_PER_S;
+    while (atomic_load_explicit(counter, memory_order_acquire) == before &&
+           real_runtime_now_ns(profiler->real) < until_ns)
         pause_ns(LOOK_NS);
-    *took_ns = real_runtime_now_ns(meter->real) - meter->start_ns;
-    return finish(meter);
+    *took_ns = real_runtime_now_ns(profiler->real) - profiler->start_ns;
+    return finish(profiler);
 }
 
 /* ---- Grids ------------------------------------------------------------------------------------------------------- */
@@ -220,22 +221,23 @@ struct rounds {
     int64_t (*ns)[STEP_ROUNDS_MAX]; /* [cell][round] */
 };
 
-static bool run_round(struct step_meter *meter, bool decode, struct rounds *rounds, bool counted)
+static bool run_round(struct step_profiler *profiler, bool decode, struct rounds *rounds, bool counted)
 {
-    const struct step_grid *grid = decode ? &meter->job->table.decode : &meter->job->table.prefill;
+    const struct step_grid *grid = decode ? &profiler->job->table.decode : &profiler->job->table.prefill;
     for (uint32_t r = 0; r < grid->row_count; r++) {
         for (uint32_t c = 0; c < grid->column_count; c++) {
             if (interrupt_requested())
                 return false;
-            if (!reached(meter->job, decode, r, c))
+            if (!reached(profiler->job, decode, r, c))
                 continue;
-            batch_cell(meter, decode, r, c);
+            batch_cell(profiler, decode, r, c);
             if (!decode)
                 pause_ns(REST_NS);
-            if (!launch(meter))
+            if (!launch(profiler))
                 return false;
             if (counted)
-                rounds->ns[r * STEP_KNOTS_MAX + c][rounds->count] = meter->took_ns / meter->launch.repeat_max;
+                rounds->ns[r * STEP_BREAKPOINTS_MAX + c][rounds->count] =
+                    profiler->took_ns / profiler->launch.repeat_max;
         }
     }
     rounds->count += counted;
@@ -243,13 +245,13 @@ static bool run_round(struct step_meter *meter, bool decode, struct rounds *roun
 }
 
 /* Medians into the grid; the spread of each cell is added to `spreads`. */
-static void take_medians(struct step_meter *meter, bool decode, struct rounds *rounds, int64_t *spreads,
+static void take_medians(struct step_profiler *profiler, bool decode, struct rounds *rounds, int64_t *spreads,
                          struct step_quality *quality)
 {
-    struct step_grid *grid = decode ? &meter->job->table.decode : &meter->job->table.prefill;
+    struct step_grid *grid = decode ? &profiler->job->table.decode : &profiler->job->table.prefill;
     for (uint32_t r = 0; r < grid->row_count; r++) {
         for (uint32_t c = 0; c < grid->column_count; c++) {
-            int64_t *ns = rounds->ns[r * STEP_KNOTS_MAX + c];
+            int64_t *ns = rounds->ns[r * STEP_BREAKPOINTS_MAX + c];
             grid->ns[r][c] = 0;
             if (ns[0] == 0) {
                 quality->cells_filled++;
@@ -263,19 +265,19 @@ static void take_medians(struct step_meter *meter, bool decode, struct rounds *r
     }
 }
 
-static bool measure_grid(struct step_meter *meter, bool decode, uint32_t count, struct progress *progress,
+static bool measure_grid(struct step_profiler *profiler, bool decode, uint32_t count, struct progress *progress,
                          int64_t *spreads, struct step_quality *quality)
 {
-    struct step_grid *grid = decode ? &meter->job->table.decode : &meter->job->table.prefill;
-    struct rounds rounds = {.ns = calloc(STEP_KNOTS_MAX * STEP_KNOTS_MAX, sizeof *rounds.ns)};
+    struct step_grid *grid = decode ? &profiler->job->table.decode : &profiler->job->table.prefill;
+    struct rounds rounds = {.ns = calloc(STEP_BREAKPOINTS_MAX * STEP_BREAKPOINTS_MAX, sizeof *rounds.ns)};
     CHECK(rounds.ns != NULL);
     bool good = true;
     for (uint32_t i = 0; i <= count && good; i++) {
-        good = run_round(meter, decode, &rounds, i > 0);
+        good = run_round(profiler, decode, &rounds, i > 0);
         progress_add(progress, (uint64_t)grid->row_count * grid->column_count);
     }
     if (good) {
-        take_medians(meter, decode, &rounds, spreads, quality);
+        take_medians(profiler, decode, &rounds, spreads, quality);
         step_grid_fill(grid);
         step_grid_rise(grid);
     }
@@ -285,7 +287,7 @@ static bool measure_grid(struct step_meter *meter, bool decode, uint32_t count, 
 
 static int64_t grid_median(const struct step_grid *grid)
 {
-    int64_t cells[STEP_KNOTS_MAX * STEP_KNOTS_MAX];
+    int64_t cells[STEP_BREAKPOINTS_MAX * STEP_BREAKPOINTS_MAX];
     uint32_t count = 0;
     for (uint32_t r = 0; r < grid->row_count; r++)
         for (uint32_t c = 0; c < grid->column_count; c++)
@@ -313,23 +315,23 @@ static void find_cell(const struct step_job *job, bool decode, int64_t ns, uint3
 
 /* Of the step whose time is the median of the table, prefill's where the pool does it: from the nearest cell that can
  * be launched, in proportion. */
-static bool measure_first_layer(struct step_meter *meter, uint32_t count)
+static bool measure_first_layer(struct step_profiler *profiler, uint32_t count)
 {
-    struct step_table *table = &meter->job->table;
+    struct step_table *table = &profiler->job->table;
     bool decode = table->prefill.row_count == 0;
     const struct step_grid *grid = decode ? &table->decode : &table->prefill;
     int64_t median_ns = grid_median(grid);
     int64_t ticks[STEP_ROUNDS_MAX];
     uint32_t row = 0;
     uint32_t column = 0;
-    find_cell(meter->job, decode, median_ns, &row, &column);
+    find_cell(profiler->job, decode, median_ns, &row, &column);
     prctl(PR_SET_TIMERSLACK, 1000UL);
     bool good = true;
     for (uint32_t i = 0; i < count && good; i++) {
-        batch_cell(meter, decode, row, column);
-        meter->launch.repeat_max = 1;
+        batch_cell(profiler, decode, row, column);
+        profiler->launch.repeat_max = 1;
         pause_ns(REST_NS);
-        good = launch_to_tick(meter, &ticks[i]) && !interrupt_requested();
+        good = launch_to_tick(profiler, &ticks[i]) && !interrupt_requested();
     }
     prctl(PR_SET_TIMERSLACK, 0UL); /* back to what it was */
     if (good) {
@@ -342,57 +344,58 @@ static bool measure_first_layer(struct step_meter *meter, uint32_t count)
 
 /* ---- The instance ------------------------------------------------------------------------------------------------ */
 
-static bool start(struct step_meter *meter, char *error, size_t error_size)
+static bool start(struct step_profiler *profiler, char *error, size_t error_size)
 {
-    const struct executor_setup *setup = &meter->job->setup;
-    meter->executors = executors_start(setup, error, error_size);
-    if (meter->executors == NULL)
+    const struct executor_setup *setup = &profiler->job->setup;
+    profiler->executors = executors_start(setup, error, error_size);
+    if (profiler->executors == NULL)
         return false;
-    meter->real = real_runtime_make(&(struct real_config){
+    profiler->real = real_runtime_make(&(struct real_config){
         .node = 1,
         .limits = real_world_limits(),
         .handle = handle,
-        .self = meter,
-        .stepper = executors_stepper(meter->executors),
-        .listener = {.self = meter, .trouble = on_trouble},
+        .self = profiler,
+        .stepper = executors_stepper(profiler->executors),
+        .listener = {.self = profiler, .trouble = on_trouble},
     });
-    real_runtime_origin(meter->real, clock_now_ns());
+    real_runtime_origin(profiler->real, clock_now_ns());
     for (uint32_t r = 0; r < setup->ranks; r++)
-        real_runtime_watch(meter->real, executors_death_fd(meter->executors, r), on_death, meter, r);
-    meter->change_room = 2 * setup->sequences_max;
-    meter->changes = calloc(meter->change_room, sizeof *meter->changes);
-    meter->pages = calloc((size_t)setup->groups * setup->memory.pages, sizeof *meter->pages);
-    CHECK(meter->changes != NULL && meter->pages != NULL);
-    meter->launch.group_count = setup->groups;
-    meter->launch.groups = meter->groups;
-    meter->launch.changes = meter->changes;
+        real_runtime_watch(profiler->real, executors_death_fd(profiler->executors, r), on_death, profiler, r);
+    profiler->change_room = 2 * setup->sequences_max;
+    profiler->changes = calloc(profiler->change_room, sizeof *profiler->changes);
+    profiler->pages = calloc((size_t)setup->groups * setup->memory.pages, sizeof *profiler->pages);
+    CHECK(profiler->changes != NULL && profiler->pages != NULL);
+    profiler->launch.group_count = setup->groups;
+    profiler->launch.groups = profiler->groups;
+    profiler->launch.changes = profiler->changes;
     return true;
 }
 
-bool step_meter(struct step_job *job, uint32_t rounds, struct progress *progress, struct step_quality *quality,
-                char *error, size_t error_size)
+bool step_profiler(struct step_job *job, uint32_t rounds, struct progress *progress, struct step_quality *quality,
+                   char *error, size_t error_size)
 {
     CHECK(rounds >= 1 && rounds <= STEP_ROUNDS_MAX);
-    struct step_meter meter = {.job = job};
-    int64_t *spreads = calloc((size_t)2 * STEP_KNOTS_MAX * STEP_KNOTS_MAX, sizeof *spreads);
+    struct step_profiler profiler = {.job = job};
+    int64_t *spreads = calloc((size_t)2 * STEP_BREAKPOINTS_MAX * STEP_BREAKPOINTS_MAX, sizeof *spreads);
     CHECK(spreads != NULL);
     *quality = (struct step_quality){0};
-    bool good = start(&meter, error, error_size);
+    bool good = start(&profiler, error, error_size);
     if (good) {
         progress_note(progress, job->name);
-        good = measure_grid(&meter, false, rounds, progress, spreads, quality) &&
-               measure_grid(&meter, true, rounds, progress, spreads, quality) && measure_first_layer(&meter, rounds);
+        good = measure_grid(&profiler, false, rounds, progress, spreads, quality) &&
+               measure_grid(&profiler, true, rounds, progress, spreads, quality) &&
+               measure_first_layer(&profiler, rounds);
         if (!good)
-            snprintf(error, error_size, "%s", meter.trouble);
+            snprintf(error, error_size, "%s", profiler.trouble);
     }
     if (good && quality->cells_measured > 0) {
         sample_sort(spreads, quality->cells_measured);
         quality->spread_permille = spreads[quality->cells_measured / 2];
     }
-    real_runtime_free(meter.real);
-    executors_stop(meter.executors);
-    free(meter.changes);
-    free(meter.pages);
+    real_runtime_free(profiler.real);
+    executors_stop(profiler.executors);
+    free(profiler.changes);
+    free(profiler.pages);
     free(spreads);
     return good;
 }

@@ -5,8 +5,8 @@
  * Every cell of the tables is launched once a round, after a round that nobody counts, and takes the median of its
  * rounds: what else the machine does for a moment strikes one round of many cells and not one cell.
  */
-#ifndef TANDEM_REAL_CALIBRATE_STEP_METER_H
-#define TANDEM_REAL_CALIBRATE_STEP_METER_H
+#ifndef TANDEM_REAL_CALIBRATE_STEP_PROFILER_H
+#define TANDEM_REAL_CALIBRATE_STEP_PROFILER_H
 
 #include "host/progress.h"
 #include "real/calibrate/step_plan.h"
@@ -15,12 +15,12 @@
 
 struct step_quality {
     uint32_t cells_measured;
-    uint32_t cells_filled;   /* that no batch reaches (knots.h) */
+    uint32_t cells_filled;   /* that no batch reaches (breakpoints.h) */
     int64_t spread_permille; /* half the distance of a cell's quartiles, of its median: the median over cells */
 };
 
 /* Fills the job's table. False with a sentence when the device is absent or fails, or with none when interrupted. */
-bool step_meter(struct step_job *job, uint32_t rounds, struct progress *progress, struct step_quality *quality,
-                char *error, size_t error_size);
+bool step_profiler(struct step_job *job, uint32_t rounds, struct progress *progress, struct step_quality *quality,
+                   char *error, size_t error_size);
 
 #endif

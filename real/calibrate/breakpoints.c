@@ -1,13 +1,13 @@
-/* See knots.h. */
-#include "real/calibrate/knots.h"
+/* See breakpoints.h. */
+#include "real/calibrate/breakpoints.h"
 
 #include "base/arith.h"
 #include "base/check.h"
 
 #include <string.h>
 
-/* Knots of a ladder, ends included; extra ones come on top and stay below STEP_KNOTS_MAX. */
-#define LADDER_MAX 8u
+/* Breakpoints of a geometric series, ends included; extra ones come on top and stay below STEP_BREAKPOINTS_MAX. */
+#define GEOMETRIC_MAX 8u
 
 /* How often rows and columns are straightened in turn. Each pass moves what the other axis undid, by less each time. */
 #define RISE_PASSES 8
@@ -65,7 +65,7 @@ bool decode_batch_fits(const struct step_limits *limits, uint32_t sequences, uin
 
 struct axis {
     uint32_t count;
-    uint64_t at[STEP_KNOTS_MAX];
+    uint64_t at[STEP_BREAKPOINTS_MAX];
 };
 
 /* Keeps the axis ascending; what is there already is not added again. */
@@ -76,15 +76,15 @@ static void axis_add(struct axis *axis, uint64_t value)
         place++;
     if (place < axis->count && axis->at[place] == value)
         return;
-    CHECK(axis->count < STEP_KNOTS_MAX);
+    CHECK(axis->count < STEP_BREAKPOINTS_MAX);
     memmove(axis->at + place + 1, axis->at + place, (axis->count - place) * sizeof axis->at[0]);
     axis->at[place] = value;
     axis->count++;
 }
 
-/* From `first` to `last` by the smallest power of two that needs no more than `most` steps. A knot that would come too
- * near to the end to say anything of its own is left out. */
-static void axis_ladder(struct axis *axis, uint64_t first, uint64_t last, uint32_t most)
+/* From `first` to `last` by the smallest power of two that needs no more than `most` steps. A breakpoint that would
+ * come too near to the end to say anything of its own is left out. */
+static void axis_geometric(struct axis *axis, uint64_t first, uint64_t last, uint32_t most)
 {
     unsigned shift = 1;
     for (;; shift++) {
@@ -122,7 +122,7 @@ static void take_axes(const struct step_limits *limits, bool decode, const struc
     memcpy(grid->columns, columns->at, sizeof columns->at);
 }
 
-void knots_prefill(const struct step_limits *limits, struct step_grid *grid)
+void breakpoints_prefill(const struct step_limits *limits, struct step_grid *grid)
 {
     struct axis tokens = {0};
     struct axis keys = {0};
@@ -137,14 +137,14 @@ void knots_prefill(const struct step_limits *limits, struct step_grid *grid)
         most /= 2;
     if (most == 0)
         return;
-    axis_ladder(&tokens, 1, most, LADDER_MAX);
+    axis_geometric(&tokens, 1, most, GEOMETRIC_MAX);
     axis_add(&tokens, min_u32(chunk, most));
     axis_add(&keys, 1);
-    axis_ladder(&keys, first, max_u64(limits->request_tokens_max, first), LADDER_MAX - 2);
+    axis_geometric(&keys, first, max_u64(limits->request_tokens_max, first), GEOMETRIC_MAX - 2);
     take_axes(limits, false, &tokens, &keys, grid);
 }
 
-void knots_decode(const struct step_limits *limits, struct step_grid *grid)
+void breakpoints_decode(const struct step_limits *limits, struct step_grid *grid)
 {
     struct axis sequences = {0};
     struct axis context = {0};
@@ -159,11 +159,11 @@ void knots_decode(const struct step_limits *limits, struct step_grid *grid)
         most /= 2;
     if (most == 0)
         return;
-    axis_ladder(&sequences, 1, most, LADDER_MAX);
+    axis_geometric(&sequences, 1, most, GEOMETRIC_MAX);
     /* Up to one request of full length, then on to a full batch of them. */
-    axis_ladder(&context, first, limits->request_tokens_max, LADDER_MAX / 2);
+    axis_geometric(&context, first, limits->request_tokens_max, GEOMETRIC_MAX / 2);
     if (held > limits->request_tokens_max)
-        axis_ladder(&context, limits->request_tokens_max, held, LADDER_MAX / 2);
+        axis_geometric(&context, limits->request_tokens_max, held, GEOMETRIC_MAX / 2);
     take_axes(limits, true, &sequences, &context, grid);
 }
 
@@ -171,7 +171,7 @@ void knots_decode(const struct step_limits *limits, struct step_grid *grid)
 
 /* Which cells were measured. */
 struct reach {
-    bool cell[STEP_KNOTS_MAX][STEP_KNOTS_MAX];
+    bool cell[STEP_BREAKPOINTS_MAX][STEP_BREAKPOINTS_MAX];
 };
 
 /* The measured column of a row that is the nearest to `column`. */
@@ -240,7 +240,7 @@ static bool rise(int64_t *values, uint32_t count, uint32_t stride)
     struct {
         int64_t sum;
         uint32_t count;
-    } blocks[STEP_KNOTS_MAX];
+    } blocks[STEP_BREAKPOINTS_MAX];
     uint32_t used = 0;
     bool moved = false;
     for (uint32_t i = 0; i < count; i++) {
@@ -272,7 +272,7 @@ void step_grid_rise(struct step_grid *grid)
         for (uint32_t r = 0; r < grid->row_count; r++)
             moved |= rise(&grid->ns[r][0], grid->column_count, 1);
         for (uint32_t c = 0; c < grid->column_count; c++)
-            moved |= rise(&grid->ns[0][c], grid->row_count, STEP_KNOTS_MAX);
+            moved |= rise(&grid->ns[0][c], grid->row_count, STEP_BREAKPOINTS_MAX);
     }
     /* Whatever is left of the two axes' quarrel goes upwards. */
     for (uint32_t r = 0; r < grid->row_count; r++) {

@@ -1,5 +1,5 @@
-/* See kernel_ideal.h. Shapes of DeepSeek-V3, which the latent tables are of: models with others scale from them. */
-#include "sim/cost/kernel_ideal.h"
+/* See kernel_roofline.h. Shapes of DeepSeek-V3, which the latent tables are of: models with others scale from them. */
+#include "sim/cost/kernel_roofline.h"
 
 #include "base/check.h"
 #include "sim/cost/operators.h"
@@ -36,18 +36,18 @@ double attention_pairs(double tokens, double cached, double window)
 /* ---- Parameters ------------------------------------------------------------------------------------------------- */
 
 /* Weights with their scales, and the arithmetic they run in: "nvfp4", "w4a16_mxfp4", "int4_wo", "fp8_block", ... */
-static void ideal_format(struct kernel_ideal *ideal, const char *name, const struct kernel_rates *rates)
+static void roofline_format(struct kernel_roofline *roofline, const char *name, const struct kernel_rates *rates)
 {
     bool four = strstr(name, "fp4") != NULL || strstr(name, "int4") != NULL;
     bool eight = !four && (strstr(name, "fp8") != NULL || strstr(name, "int8") != NULL);
     bool wide_input = strstr(name, "a16") != NULL || strstr(name, "_wo") != NULL;
-    ideal->weight_bytes = four ? 0.5625 : eight ? 1.0 : 2.0;
-    ideal->activation_bytes = wide_input ? 2.0 : ideal->weight_bytes;
-    ideal->flops = rates->bf16_flops;
+    roofline->weight_bytes = four ? 0.5625 : eight ? 1.0 : 2.0;
+    roofline->activation_bytes = wide_input ? 2.0 : roofline->weight_bytes;
+    roofline->flops = rates->bf16_flops;
     if (!wide_input && four && rates->fp4_flops > 0.0)
-        ideal->flops = rates->fp4_flops;
+        roofline->flops = rates->fp4_flops;
     else if (!wide_input && (four || eight) && rates->fp8_flops > 0.0)
-        ideal->flops = rates->fp8_flops;
+        roofline->flops = rates->fp8_flops;
 }
 
 static bool has_column(const struct kernel_kind *kind, const char *name, uint32_t *column)
@@ -72,8 +72,8 @@ static const char *text_of(const struct kernel_table *table, uint32_t series, co
     return table->texts[column][kernel_key(table, series, column)];
 }
 
-void kernel_ideal_make(struct kernel_ideal *ideal, const struct kernel_table *table, uint32_t series,
-                       const struct kernel_rates *rates)
+void kernel_roofline_make(struct kernel_roofline *roofline, const struct kernel_table *table, uint32_t series,
+                          const struct kernel_rates *rates)
 {
     static const char *const formats[] = {"gemm_dtype", "gemm_type", "moe_dtype", "bmm_dtype", "nccl_dtype"};
     const char *format = "bfloat16";
@@ -82,7 +82,7 @@ void kernel_ideal_make(struct kernel_ideal *ideal, const struct kernel_table *ta
     bool wide = table->kind->id == KERNEL_WIDEEP_CONTEXT_MLA || table->kind->id == KERNEL_WIDEEP_GENERATION_MLA;
     const char *kv = text_of(table, series, "kv_cache_dtype", wide ? "fp8" : "bfloat16");
     const char *attention = text_of(table, series, "attn_dtype", "bfloat16");
-    *ideal = (struct kernel_ideal){
+    *roofline = (struct kernel_roofline){
         .kind = table->kind->id,
         .memory_bytes = rates->memory_bytes,
         .link_bytes = rates->link_bytes,
@@ -97,19 +97,19 @@ void kernel_ideal_make(struct kernel_ideal *ideal, const struct kernel_table *ta
         .active = number_of(table, series, "topk", number_of(table, series, "num_topk", 0.0)),
         .experts = number_of(table, series, "num_experts", 0.0),
     };
-    ideal_format(ideal, wide ? "fp8_block" : format, rates);
-    ideal->nodes_bytes = table->kind->id == KERNEL_NCCL && strcmp(format, "int8") == 0 ? 1.0 : 2.0;
+    roofline_format(roofline, wide ? "fp8_block" : format, rates);
+    roofline->nodes_bytes = table->kind->id == KERNEL_NCCL && strcmp(format, "int8") == 0 ? 1.0 : 2.0;
 }
 
 /* ---- Times ------------------------------------------------------------------------------------------------------ */
 
-static double products_ns(const struct kernel_ideal *i, double m, double parameters)
+static double products_ns(const struct kernel_roofline *i, double m, double parameters)
 {
     return larger(2.0 * m * parameters / i->flops, parameters * i->weight_bytes / i->memory_bytes);
 }
 
 /* The projections of latent attention; prefill decompresses, decode multiplies by the absorbed halves. */
-static double mla_projections_ns(const struct kernel_ideal *i, double m, double heads)
+static double mla_projections_ns(const struct kernel_roofline *i, double m, double heads)
 {
     double parameters = MLA_HIDDEN * (MLA_Q_LATENT + MLA_LATENT + MLA_ROPE) +
                         MLA_Q_LATENT * heads * (MLA_NOPE + MLA_ROPE) + MLA_LATENT * heads * (MLA_NOPE + MLA_VALUE) +
@@ -117,28 +117,28 @@ static double mla_projections_ns(const struct kernel_ideal *i, double m, double 
     return products_ns(i, m, parameters);
 }
 
-static double mla_context_ns(const struct kernel_ideal *i, double heads, double batch, double length)
+static double mla_context_ns(const struct kernel_roofline *i, double heads, double batch, double length)
 {
     double pairs = batch * attention_pairs(length, 0.0, 0.0);
     double bytes = batch * length * heads * (2.0 * (MLA_NOPE + MLA_ROPE) + 2.0 * MLA_VALUE) * 2.0;
     return pairs * heads * 2.0 * (MLA_NOPE + MLA_ROPE + MLA_VALUE) / i->attention_flops + bytes / i->memory_bytes;
 }
 
-static double mla_generation_ns(const struct kernel_ideal *i, double heads, double batch, double read)
+static double mla_generation_ns(const struct kernel_roofline *i, double heads, double batch, double read)
 {
     double latent = MLA_LATENT + MLA_ROPE;
     double memory = batch * read * latent * i->kv_bytes / i->memory_bytes;
     return larger(memory, 2.0 * batch * read * heads * (latent + MLA_LATENT) / i->attention_flops);
 }
 
-static double attention_context_ns(const struct kernel_ideal *i, double heads, double batch, double length)
+static double attention_context_ns(const struct kernel_roofline *i, double heads, double batch, double length)
 {
     double pairs = batch * attention_pairs(length, 0.0, i->window);
     double bytes = batch * length * i->head_dim * (4.0 * heads + 4.0 * i->kv_heads + 2.0 * i->kv_heads * i->kv_bytes);
     return 4.0 * pairs * heads * i->head_dim / i->attention_flops + bytes / i->memory_bytes;
 }
 
-static double attention_generation_ns(const struct kernel_ideal *i, double heads, double batch, double read)
+static double attention_generation_ns(const struct kernel_roofline *i, double heads, double batch, double read)
 {
     if (i->window > 0.0 && read > i->window)
         read = i->window;
@@ -147,7 +147,7 @@ static double attention_generation_ns(const struct kernel_ideal *i, double heads
 }
 
 /* Of all pairs the indexer makes a score in fp8; of at most 2048 a query the latents are read. */
-static double dsa_context_ns(const struct kernel_ideal *i, double heads, double batch, double length)
+static double dsa_context_ns(const struct kernel_roofline *i, double heads, double batch, double length)
 {
     double scored = batch * attention_pairs(length, 0.0, 0.0);
     double attended = batch * attention_pairs(length, 0.0, DSA_KEYS);
@@ -156,7 +156,7 @@ static double dsa_context_ns(const struct kernel_ideal *i, double heads, double 
            attended * 2.0 * heads * latent / i->attention_flops;
 }
 
-static double dsa_generation_ns(const struct kernel_ideal *i, double heads, double batch, double read)
+static double dsa_generation_ns(const struct kernel_roofline *i, double heads, double batch, double read)
 {
     double attended = read < DSA_KEYS ? read : DSA_KEYS;
     return mla_projections_ns(i, batch, heads) + batch * read * DSA_INDEX_DIM / i->memory_bytes +
@@ -164,8 +164,8 @@ static double dsa_generation_ns(const struct kernel_ideal *i, double heads, doub
 }
 
 /* Rows are gathered, and scattered back in bf16. */
-static double experts_ns(const struct kernel_ideal *i, double tensor, double ranks, double tokens, double shared_width,
-                         double shared_tokens)
+static double experts_ns(const struct kernel_roofline *i, double tensor, double ranks, double tokens,
+                         double shared_width, double shared_tokens)
 {
     double rows = tokens * i->active / ranks;
     double width = i->width / tensor;
@@ -175,20 +175,20 @@ static double experts_ns(const struct kernel_ideal *i, double tensor, double ran
     return larger(compute, weights * i->weight_bytes / i->memory_bytes) + 6.0 * rows * i->hidden / i->memory_bytes;
 }
 
-double kernel_experts_ns(const struct kernel_ideal *ideal, double tensor, double ranks, double tokens,
+double kernel_experts_ns(const struct kernel_roofline *roofline, double tensor, double ranks, double tokens,
                          double shared_width, double shared_tokens)
 {
-    return ideal->floor_ns + experts_ns(ideal, tensor, ranks, tokens, shared_width, shared_tokens);
+    return roofline->floor_ns + experts_ns(roofline, tensor, ranks, tokens, shared_width, shared_tokens);
 }
 
-static double bmm_ns(const struct kernel_ideal *i, double heads, double tokens)
+static double bmm_ns(const struct kernel_roofline *i, double heads, double tokens)
 {
     double bytes = heads * MLA_NOPE * MLA_LATENT * i->weight_bytes +
                    tokens * heads * (MLA_NOPE * i->activation_bytes + MLA_LATENT * 2.0);
     return larger(2.0 * tokens * heads * MLA_NOPE * MLA_LATENT / i->flops, bytes / i->memory_bytes);
 }
 
-static double work_ns(const struct kernel_ideal *i, double outer, double inner, double x)
+static double work_ns(const struct kernel_roofline *i, double outer, double inner, double x)
 {
     switch (i->kind) {
     case KERNEL_GEMM: {
@@ -232,7 +232,7 @@ static double work_ns(const struct kernel_ideal *i, double outer, double inner, 
     check_failed("a kind of table", __FILE__, __LINE__);
 }
 
-double kernel_ideal_ns(const struct kernel_ideal *ideal, double outer, double inner, double x)
+double kernel_roofline_ns(const struct kernel_roofline *roofline, double outer, double inner, double x)
 {
-    return ideal->floor_ns + work_ns(ideal, outer, inner, x);
+    return roofline->floor_ns + work_ns(roofline, outer, inner, x);
 }

@@ -1,5 +1,5 @@
 /* Interpolation in measured tables, and the choice of a table. */
-#include "sim/cost/kernel_lattice.h"
+#include "sim/cost/kernel_grid.h"
 #include "base/log2.h"
 #include "sim/cost/kernel_choice.h"
 #include "support/known_hardware.h"
@@ -47,7 +47,7 @@ static double roofline(double m, double n, double k)
     return 3000.0 + (compute > memory ? compute : memory) / 0.6;
 }
 
-/* Every fourth knot stands out by a fifth, as an unlucky tile does, whatever n and k are. */
+/* Every fourth breakpoint stands out by a fifth, as an unlucky tile does, whatever n and k are. */
 static double bumpy(double m, double n, double k)
 {
     return roofline(m, n, k) * (m == 4.0 || m == 64.0 || m == 1024.0 ? 1.2 : 1.0);
@@ -59,12 +59,12 @@ static void assert_near(double value, double wanted, double error)
         fail_msg("%.1f, wanted %.1f", value, wanted);
 }
 
-static double sheet_at(const struct kernel_lattice *lattice, double n, double k, double m, enum estimate *estimate)
+static double slice_at(const struct kernel_grid *grid, double n, double k, double m, enum estimate *estimate)
 {
-    struct kernel_sheet sheet;
-    assert_true(kernel_sheet_make(&sheet, lattice, n, k));
-    double ns = kernel_sheet_ns(&sheet, k, m, estimate);
-    kernel_sheet_free(&sheet);
+    struct kernel_slice slice;
+    assert_true(kernel_slice_make(&slice, grid, n, k));
+    double ns = kernel_slice_ns(&slice, k, m, estimate);
+    kernel_slice_free(&slice);
     return ns;
 }
 
@@ -73,22 +73,22 @@ static void test_lookup(void **state)
 {
     (void)state;
     enum estimate estimate;
-    struct kernel_lattice lattice;
+    struct kernel_grid grid;
     struct kernel_table *table = products(roofline, 0);
-    assert_true(kernel_lattice_make(&lattice, table, 0, &rates));
-    assert_int_equal(lattice.series_count, 25);
-    assert_near(sheet_at(&lattice, 1024, 512, 64, &estimate), roofline(64, 1024, 512), 0.001);
+    assert_true(kernel_grid_make(&grid, table, 0, &rates));
+    assert_int_equal(grid.series_count, 25);
+    assert_near(slice_at(&grid, 1024, 512, 64, &estimate), roofline(64, 1024, 512), 0.001);
     assert_int_equal(estimate, ESTIMATE_MEASURED);
-    assert_near(sheet_at(&lattice, 1024, 512, 50, &estimate), roofline(50, 1024, 512), 0.01);
+    assert_near(slice_at(&grid, 1024, 512, 50, &estimate), roofline(50, 1024, 512), 0.01);
     assert_int_equal(estimate, ESTIMATE_INTERPOLATED);
-    assert_near(sheet_at(&lattice, 1500, 700, 50, &estimate), roofline(50, 1500, 700), 0.03);
+    assert_near(slice_at(&grid, 1500, 700, 50, &estimate), roofline(50, 1500, 700), 0.03);
     assert_int_equal(estimate, ESTIMATE_INTERPOLATED);
-    assert_near(sheet_at(&lattice, 4096, 4096, 8192, &estimate), roofline(8192, 4096, 4096), 0.04);
+    assert_near(slice_at(&grid, 4096, 4096, 8192, &estimate), roofline(8192, 4096, 4096), 0.04);
     assert_int_equal(estimate, ESTIMATE_MODELLED);
-    assert_near(sheet_at(&lattice, 8192, 4096, 1024, &estimate), roofline(1024, 8192, 4096), 0.02);
-    double edge = sheet_at(&lattice, 4096, 4096, 1024, &estimate);
-    assert_near(sheet_at(&lattice, 4096, 4096, 1025, &estimate), edge, 0.002);
-    kernel_lattice_free(&lattice);
+    assert_near(slice_at(&grid, 8192, 4096, 1024, &estimate), roofline(1024, 8192, 4096), 0.02);
+    double edge = slice_at(&grid, 4096, 4096, 1024, &estimate);
+    assert_near(slice_at(&grid, 4096, 4096, 1025, &estimate), edge, 0.002);
+    kernel_grid_free(&grid);
     kernel_table_free(table);
 }
 
@@ -99,15 +99,15 @@ static void test_hole(void **state)
     static const uint32_t holes[] = {1, 8, 64, 1024};
     for (size_t i = 0; i < sizeof holes / sizeof holes[0]; i++) {
         enum estimate estimate;
-        struct kernel_lattice lattice;
+        struct kernel_grid grid;
         struct kernel_table *table = products(bumpy, holes[i]);
-        assert_true(kernel_lattice_make(&lattice, table, 0, &rates));
+        assert_true(kernel_grid_make(&grid, table, 0, &rates));
         double ratio;
-        assert_true(kernel_node_ratio(&lattice, 2, 2, holes[i], KERNEL_NO_ROW, &ratio));
-        double ideal = kernel_ideal_ns(&lattice.ideal, 1024, 1024, holes[i]);
-        assert_near(exp2_of(ratio) * ideal, bumpy(holes[i], 1024, 1024), 0.02);
-        assert_near(sheet_at(&lattice, 1100, 1100, holes[i], &estimate), bumpy(holes[i], 1100, 1100), 0.04);
-        kernel_lattice_free(&lattice);
+        assert_true(kernel_node_ratio(&grid, 2, 2, holes[i], KERNEL_NO_ROW, &ratio));
+        double roofline = kernel_roofline_ns(&grid.roofline, 1024, 1024, holes[i]);
+        assert_near(exp2_of(ratio) * roofline, bumpy(holes[i], 1024, 1024), 0.02);
+        assert_near(slice_at(&grid, 1100, 1100, holes[i], &estimate), bumpy(holes[i], 1100, 1100), 0.04);
+        kernel_grid_free(&grid);
         kernel_table_free(table);
     }
 }
@@ -116,20 +116,20 @@ static void test_hole(void **state)
 static void test_without(void **state)
 {
     (void)state;
-    struct kernel_lattice whole;
-    struct kernel_lattice holed;
+    struct kernel_grid whole;
+    struct kernel_grid holed;
     struct kernel_table *table = products(bumpy, 0);
     struct kernel_table *less = products(bumpy, 64);
-    assert_true(kernel_lattice_make(&whole, table, 0, &rates));
-    assert_true(kernel_lattice_make(&holed, less, 0, &rates));
+    assert_true(kernel_grid_make(&whole, table, 0, &rates));
+    assert_true(kernel_grid_make(&holed, less, 0, &rates));
     uint32_t series = (uint32_t)whole.series[2 * whole.inner_count + 2];
     double left_out;
     double absent;
     assert_true(kernel_node_ratio(&whole, 2, 2, 64, table->row_first[series] + 6, &left_out));
     assert_true(kernel_node_ratio(&holed, 2, 2, 64, KERNEL_NO_ROW, &absent));
     assert_true(fabs(left_out - absent) < 1e-12);
-    kernel_lattice_free(&whole);
-    kernel_lattice_free(&holed);
+    kernel_grid_free(&whole);
+    kernel_grid_free(&holed);
     kernel_table_free(table);
     kernel_table_free(less);
 }
@@ -157,14 +157,14 @@ static void test_engines(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct device device;
         struct kernel_chooser chooser;
-        struct kernel_sheet sheet;
+        struct kernel_slice slice;
         const struct hardware *hardware = known_hardware(cases[i].gpu);
         device_init(&device, hardware);
         kernel_chooser_make(&chooser, &device, hardware, cases[i].engine);
-        assert_true(kernel_choose_gemm(&chooser, 4096, 4096, cases[i].format, &sheet));
-        if (strncmp(sheet.source, cases[i].starts, strlen(cases[i].starts)) != 0)
-            fail_msg("%s, wanted %s", sheet.source, cases[i].starts);
-        kernel_sheet_free(&sheet);
+        assert_true(kernel_choose_gemm(&chooser, 4096, 4096, cases[i].format, &slice));
+        if (strncmp(slice.source, cases[i].starts, strlen(cases[i].starts)) != 0)
+            fail_msg("%s, wanted %s", slice.source, cases[i].starts);
+        kernel_slice_free(&slice);
     }
 }
 
@@ -174,20 +174,20 @@ static void test_unpacked(void **state)
     (void)state;
     struct device device;
     struct kernel_chooser chooser;
-    struct kernel_sheet bf16;
-    struct kernel_sheet fp8;
+    struct kernel_slice bf16;
+    struct kernel_slice fp8;
     enum estimate estimate;
     const struct hardware *a100 = known_hardware("A100");
     device_init(&device, a100);
     kernel_chooser_make(&chooser, &device, a100, ENGINE_NEUTRAL);
     assert_true(kernel_choose_gemm(&chooser, 8192, 8192, FORMAT_BF16, &bf16));
     assert_true(kernel_choose_gemm(&chooser, 8192, 8192, FORMAT_FP8, &fp8));
-    double wide = kernel_sheet_ns(&bf16, 8192, 1, &estimate);
-    double narrow = kernel_sheet_ns(&fp8, 8192, 1, &estimate);
+    double wide = kernel_slice_ns(&bf16, 8192, 1, &estimate);
+    double narrow = kernel_slice_ns(&fp8, 8192, 1, &estimate);
     assert_true(narrow > 0.45 * wide && narrow < 0.65 * wide);
-    assert_near(kernel_sheet_ns(&fp8, 8192, 8192, &estimate), kernel_sheet_ns(&bf16, 8192, 8192, &estimate), 0.01);
-    kernel_sheet_free(&bf16);
-    kernel_sheet_free(&fp8);
+    assert_near(kernel_slice_ns(&fp8, 8192, 8192, &estimate), kernel_slice_ns(&bf16, 8192, 8192, &estimate), 0.01);
+    kernel_slice_free(&bf16);
+    kernel_slice_free(&fp8);
 }
 
 int main(void)

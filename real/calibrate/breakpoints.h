@@ -1,11 +1,12 @@
-/* Where steps are measured: the knots of a table's axes (world/scenario/step_table.h), chosen from what a scenario
- * allows, the batches that stand for its cells, and what is done about cells that no batch can reach and about noise.
+/* Where steps are measured: the breakpoints of a table's axes (world/scenario/step_table.h), chosen from what a
+ * scenario allows, the batches that stand for its cells, and what is done about cells that no batch can reach and about
+ * noise.
  *
- * A device's step is close to bilinear between knots, so few are needed; they lie at ratios of a power of two, with the
- * chunk size and the limits among them, where most steps of a run are.
+ * A device's step is close to bilinear between breakpoints, so few are needed; they lie at ratios of a power of two,
+ * with the chunk size and the limits among them, where most steps of a run are.
  */
-#ifndef TANDEM_REAL_CALIBRATE_KNOTS_H
-#define TANDEM_REAL_CALIBRATE_KNOTS_H
+#ifndef TANDEM_REAL_CALIBRATE_BREAKPOINTS_H
+#define TANDEM_REAL_CALIBRATE_BREAKPOINTS_H
 
 #include "world/scenario/step_table.h"
 
@@ -27,8 +28,8 @@ struct step_limits {
 struct step_limits step_limits_union(const struct step_limits *a, const struct step_limits *b);
 
 /* Axes of a grid, as far as the pages reach; none where the pool takes no such steps. */
-void knots_prefill(const struct step_limits *limits, struct step_grid *grid);
-void knots_decode(const struct step_limits *limits, struct step_grid *grid);
+void breakpoints_prefill(const struct step_limits *limits, struct step_grid *grid);
+void breakpoints_decode(const struct step_limits *limits, struct step_grid *grid);
 
 /* Equal parts of a batch: `count` sequences, of which sequence i has part_of(total, count, i). */
 static inline uint64_t part_of(uint64_t total, uint32_t count, uint32_t i)
@@ -55,7 +56,7 @@ bool decode_batch_fits(const struct step_limits *limits, uint32_t sequences, uin
 void step_grid_fill(struct step_grid *grid);
 
 /* The nearest grid, in the sense of least squares along each axis in turn, in which more tokens or more context never
- * take less time: what differs from it is noise, and a table is read beyond its knots by its last slope. */
+ * take less time: what differs from it is noise, and a table is read beyond its breakpoints by its last slope. */
 void step_grid_rise(struct step_grid *grid);
 
 #endif

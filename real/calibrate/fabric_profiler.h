@@ -3,15 +3,15 @@
  *
  * Every figure is a median. Processes are made and ended here; the caller must have one thread.
  */
-#ifndef TANDEM_REAL_CALIBRATE_FABRIC_METER_H
-#define TANDEM_REAL_CALIBRATE_FABRIC_METER_H
+#ifndef TANDEM_REAL_CALIBRATE_FABRIC_PROFILER_H
+#define TANDEM_REAL_CALIBRATE_FABRIC_PROFILER_H
 
 #include "host/progress.h"
 #include "real/calibrate/nic_fit.h"
 
 #define FABRIC_SIZES 6
 
-struct fabric_meter_config {
+struct fabric_profiler_config {
     const char *provider; /* NULL: the best that works */
     const char *address;
     uint32_t window; /* writes in flight */
@@ -30,10 +30,10 @@ struct fabric_times {
 };
 
 /* Steps that `progress` is told of. */
-uint32_t fabric_meter_steps(const struct fabric_meter_config *config);
+uint32_t fabric_profiler_steps(const struct fabric_profiler_config *config);
 
 /* False with a sentence when the provider is missing or a transfer fails; without one when interrupted. */
-bool fabric_meter(const struct fabric_meter_config *config, struct progress *progress, struct fabric_times *times,
-                  char *error, size_t error_size);
+bool fabric_profiler(const struct fabric_profiler_config *config, struct progress *progress, struct fabric_times *times,
+                     char *error, size_t error_size);
 
 #endif

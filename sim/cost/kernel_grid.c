@@ -1,5 +1,5 @@
-/* See kernel_lattice.h. */
-#include "sim/cost/kernel_lattice.h"
+/* See kernel_grid.h. */
+#include "sim/cost/kernel_grid.h"
 
 #include "base/arith.h"
 #include "base/check.h"
@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POINTS_MAX 512 /* knots of one curve */
+#define POINTS_MAX 512 /* breakpoints of one curve */
 
-/* ---- The lattice ------------------------------------------------------------------------------------------------ */
+/* ---- The grid ------------------------------------------------------------------------------------------------ */
 
 static uint32_t dimension_value(const struct kernel_table *table, uint32_t series, uint32_t dimension)
 {
@@ -29,7 +29,7 @@ uint32_t kernel_category_length(const struct kernel_table *table, uint32_t first
     return end - first;
 }
 
-double kernel_lattice_floor_ns(const struct kernel_table *table, uint32_t first, uint32_t count)
+double kernel_grid_floor_ns(const struct kernel_table *table, uint32_t first, uint32_t count)
 {
     uint16_t least = UINT16_MAX;
     for (uint32_t r = table->row_first[first]; r < table->row_first[first + count]; r++)
@@ -58,75 +58,74 @@ static uint32_t value_place(const uint32_t *values, uint32_t count, uint32_t val
     return at;
 }
 
-bool kernel_lattice_make(struct kernel_lattice *lattice, const struct kernel_table *table, uint32_t first,
-                         const struct kernel_rates *rates)
+bool kernel_grid_make(struct kernel_grid *grid, const struct kernel_table *table, uint32_t first,
+                      const struct kernel_rates *rates)
 {
     uint32_t count = kernel_category_length(table, first);
     uint32_t dimensions = table->kind->dimension_count;
-    *lattice = (struct kernel_lattice){.table = table, .first = first, .series_count = count};
-    kernel_ideal_make(&lattice->ideal, table, first, rates);
-    lattice->ideal.floor_ns = kernel_lattice_floor_ns(table, first, count);
-    lattice->outer = calloc((size_t)count + 1, sizeof lattice->outer[0]);
-    lattice->inner = calloc((size_t)count + 1, sizeof lattice->inner[0]);
-    if (lattice->outer == NULL || lattice->inner == NULL) {
-        kernel_lattice_free(lattice);
+    *grid = (struct kernel_grid){.table = table, .first = first, .series_count = count};
+    kernel_roofline_make(&grid->roofline, table, first, rates);
+    grid->roofline.floor_ns = kernel_grid_floor_ns(table, first, count);
+    grid->outer = calloc((size_t)count + 1, sizeof grid->outer[0]);
+    grid->inner = calloc((size_t)count + 1, sizeof grid->inner[0]);
+    if (grid->outer == NULL || grid->inner == NULL) {
+        kernel_grid_free(grid);
         return false;
     }
     for (uint32_t s = first; s < first + count; s++) {
-        value_add(lattice->outer, &lattice->outer_count, dimensions == 2 ? dimension_value(table, s, 0) : 0);
-        value_add(lattice->inner, &lattice->inner_count, dimension_value(table, s, dimensions - 1));
+        value_add(grid->outer, &grid->outer_count, dimensions == 2 ? dimension_value(table, s, 0) : 0);
+        value_add(grid->inner, &grid->inner_count, dimension_value(table, s, dimensions - 1));
     }
-    size_t nodes = (size_t)lattice->outer_count * lattice->inner_count;
-    lattice->series = malloc(nodes * sizeof lattice->series[0]);
-    if (lattice->series == NULL) {
-        kernel_lattice_free(lattice);
+    size_t nodes = (size_t)grid->outer_count * grid->inner_count;
+    grid->series = malloc(nodes * sizeof grid->series[0]);
+    if (grid->series == NULL) {
+        kernel_grid_free(grid);
         return false;
     }
     for (size_t i = 0; i < nodes; i++)
-        lattice->series[i] = -1;
+        grid->series[i] = -1;
     for (uint32_t s = first; s < first + count; s++) {
         uint32_t outer =
-            value_place(lattice->outer, lattice->outer_count, dimensions == 2 ? dimension_value(table, s, 0) : 0);
-        uint32_t inner = value_place(lattice->inner, lattice->inner_count, dimension_value(table, s, dimensions - 1));
-        lattice->series[outer * lattice->inner_count + inner] = (int32_t)s;
+            value_place(grid->outer, grid->outer_count, dimensions == 2 ? dimension_value(table, s, 0) : 0);
+        uint32_t inner = value_place(grid->inner, grid->inner_count, dimension_value(table, s, dimensions - 1));
+        grid->series[outer * grid->inner_count + inner] = (int32_t)s;
     }
     return true;
 }
 
-void kernel_lattice_free(struct kernel_lattice *lattice)
+void kernel_grid_free(struct kernel_grid *grid)
 {
-    free(lattice->outer);
-    free(lattice->inner);
-    free(lattice->series);
-    *lattice = (struct kernel_lattice){0};
+    free(grid->outer);
+    free(grid->inner);
+    free(grid->series);
+    *grid = (struct kernel_grid){0};
 }
 
 /* ---- One series ------------------------------------------------------------------------------------------------- */
 
 /* The rows of a series, less one. */
 struct rows {
-    const struct kernel_lattice *lattice;
+    const struct kernel_grid *grid;
     uint32_t outer;
     uint32_t inner;
-    const uint32_t *knots;
+    const uint32_t *breakpoints;
     const uint16_t *codes;
     uint32_t count;
     uint32_t skipped; /* place of the row that does not count; count: none */
 };
 
-static bool rows_of(const struct kernel_lattice *lattice, uint32_t outer, uint32_t inner, uint32_t without,
-                    struct rows *rows)
+static bool rows_of(const struct kernel_grid *grid, uint32_t outer, uint32_t inner, uint32_t without, struct rows *rows)
 {
-    int32_t series = lattice->series[outer * lattice->inner_count + inner];
+    int32_t series = grid->series[outer * grid->inner_count + inner];
     if (series < 0)
         return false;
-    const struct kernel_table *table = lattice->table;
+    const struct kernel_table *table = grid->table;
     uint32_t s = (uint32_t)series;
     *rows = (struct rows){
-        .lattice = lattice,
+        .grid = grid,
         .outer = outer,
         .inner = inner,
-        .knots = kernel_points(table, s),
+        .breakpoints = kernel_points(table, s),
         .codes = kernel_codes(table, s),
         .count = kernel_point_count(table, s),
     };
@@ -138,9 +137,10 @@ static bool rows_of(const struct kernel_lattice *lattice, uint32_t outer, uint32
 
 static double row_ratio(const struct rows *rows, uint32_t i)
 {
-    const struct kernel_lattice *l = rows->lattice;
-    double ideal = kernel_ideal_ns(&l->ideal, l->outer[rows->outer], l->inner[rows->inner], rows->knots[i]);
-    return (double)rows->codes[i] / LOG_CODES_AN_OCTAVE - log2_of(ideal);
+    const struct kernel_grid *l = rows->grid;
+    double roofline =
+        kernel_roofline_ns(&l->roofline, l->outer[rows->outer], l->inner[rows->inner], rows->breakpoints[i]);
+    return (double)rows->codes[i] / LOG_CODES_AN_OCTAVE - log2_of(roofline);
 }
 
 /* Where x lies in a series: at a row, between two, or beyond an end. */
@@ -155,16 +155,16 @@ static struct place rows_place(const struct rows *rows, double x)
     uint32_t first = rows->skipped == 0 ? 1 : 0;
     uint32_t last = rows->count - 1 - (rows->skipped == rows->count - 1 ? 1u : 0u);
     struct place place = {.low = first, .high = first};
-    if (x <= rows->knots[first])
+    if (x <= rows->breakpoints[first])
         return place;
     place.low = place.high = last;
-    if (x >= rows->knots[last])
+    if (x >= rows->breakpoints[last])
         return place;
     uint32_t low = first;
     uint32_t high = last;
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
-        if ((double)rows->knots[middle] <= x)
+        if ((double)rows->breakpoints[middle] <= x)
             low = middle;
         else
             high = middle;
@@ -173,13 +173,13 @@ static struct place rows_place(const struct rows *rows, double x)
         low--;
     if (high == rows->skipped)
         high++;
-    if ((double)rows->knots[low] == x)
+    if ((double)rows->breakpoints[low] == x)
         high = low;
     place.low = low;
     place.high = high;
     if (high > low) {
-        double start = log2_of(rows->knots[low]);
-        place.fraction = (log2_of(x) - start) / (log2_of(rows->knots[high]) - start);
+        double start = log2_of(rows->breakpoints[low]);
+        place.fraction = (log2_of(x) - start) / (log2_of(rows->breakpoints[high]) - start);
     }
     return place;
 }
@@ -194,16 +194,17 @@ static double rows_ratio(const struct rows *rows, double x)
 /* Whether a series reaches x: it has rows on both sides, or one there. */
 static bool rows_reach(const struct rows *rows, double x)
 {
-    return rows->knots[0] <= x && x <= rows->knots[rows->count - 1];
+    return rows->breakpoints[0] <= x && x <= rows->breakpoints[rows->count - 1];
 }
 
-/* How far a neighbour at x is from the straight line between the knots that the series itself has around x; beyond the
- * end of the series, from what it is there. False: the neighbour knows no more about x than the series does. */
+/* How far a neighbour at x is from the straight line between the breakpoints that the series itself has around x;
+ * beyond the end of the series, from what it is there. False: the neighbour knows no more about x than the series does.
+ */
 static bool neighbour_shape(const struct rows *own, const struct place *place, const struct rows *near, double x,
                             double *shape)
 {
-    double low = own->knots[place->low];
-    double high = own->knots[place->high];
+    double low = own->breakpoints[place->low];
+    double high = own->breakpoints[place->high];
     if (!rows_reach(near, x) || !rows_reach(near, low) || !rows_reach(near, high))
         return false;
     double line = rows_ratio(near, low);
@@ -213,16 +214,16 @@ static bool neighbour_shape(const struct rows *own, const struct place *place, c
     return true;
 }
 
-bool kernel_node_ratio(const struct kernel_lattice *lattice, uint32_t outer, uint32_t inner, double x, uint32_t without,
+bool kernel_node_ratio(const struct kernel_grid *grid, uint32_t outer, uint32_t inner, double x, uint32_t without,
                        double *ratio)
 {
     static const int32_t step[4][2] = {{-1, 0}, {1, 0}, {0, -1}, {0, 1}};
     struct rows own;
-    if (!rows_of(lattice, outer, inner, without, &own))
+    if (!rows_of(grid, outer, inner, without, &own))
         return false;
     struct place place = rows_place(&own, x);
     *ratio = rows_ratio(&own, x);
-    if ((double)own.knots[place.low] == x)
+    if ((double)own.breakpoints[place.low] == x)
         return true;
     double sum = 0.0;
     uint32_t count = 0;
@@ -230,9 +231,10 @@ bool kernel_node_ratio(const struct kernel_lattice *lattice, uint32_t outer, uin
         int64_t at[2] = {(int64_t)outer + step[i][0], (int64_t)inner + step[i][1]};
         struct rows near;
         double shape;
-        if (at[0] < 0 || at[0] >= lattice->outer_count || at[1] < 0 || at[1] >= lattice->inner_count ||
-            !rows_of(lattice, (uint32_t)at[0], (uint32_t)at[1], without, &near) ||
-            (near.knots == own.knots && own.skipped == own.count) || !neighbour_shape(&own, &place, &near, x, &shape))
+        if (at[0] < 0 || at[0] >= grid->outer_count || at[1] < 0 || at[1] >= grid->inner_count ||
+            !rows_of(grid, (uint32_t)at[0], (uint32_t)at[1], without, &near) ||
+            (near.breakpoints == own.breakpoints && own.skipped == own.count) ||
+            !neighbour_shape(&own, &place, &near, x, &shape))
             continue;
         sum += shape;
         count++;
@@ -242,7 +244,7 @@ bool kernel_node_ratio(const struct kernel_lattice *lattice, uint32_t outer, uin
     return true;
 }
 
-/* ---- Sheets ----------------------------------------------------------------------------------------------------- */
+/* ---- Slices ----------------------------------------------------------------------------------------------------- */
 
 /* The two values of an axis around `value` and how far it lies between them; clamped at the ends. */
 static void values_around(const uint32_t *values, uint32_t count, double value, uint32_t at[2], double *fraction)
@@ -258,7 +260,7 @@ static void values_around(const uint32_t *values, uint32_t count, double value, 
     *fraction = (log2_of(value) - low) / (log2_of(values[at[1]]) - low);
 }
 
-/* A point between nodes of the lattice: up to four, whose weights sum to one among those that are measured. */
+/* A point between nodes of the grid: up to four, whose weights sum to one among those that are measured. */
 struct blend {
     uint32_t count;
     uint32_t outer[4];
@@ -266,8 +268,7 @@ struct blend {
     double weight[4];
 };
 
-static void blend_add(const struct kernel_lattice *l, struct blend *blend, uint32_t outer, uint32_t inner,
-                      double weight)
+static void blend_add(const struct kernel_grid *l, struct blend *blend, uint32_t outer, uint32_t inner, double weight)
 {
     if (weight <= 0.0 || l->series[outer * l->inner_count + inner] < 0)
         return;
@@ -276,8 +277,8 @@ static void blend_add(const struct kernel_lattice *l, struct blend *blend, uint3
     blend->weight[blend->count++] = weight;
 }
 
-/* The measured node with the nearest outer value, at an inner value: where the lattice has a hole. */
-static void blend_nearest(const struct kernel_lattice *l, struct blend *blend, uint32_t outer, uint32_t inner)
+/* The measured node with the nearest outer value, at an inner value: where the grid has a hole. */
+static void blend_nearest(const struct kernel_grid *l, struct blend *blend, uint32_t outer, uint32_t inner)
 {
     uint64_t nearest = UINT64_MAX;
     for (uint32_t o = 0; o < l->outer_count; o++) {
@@ -292,7 +293,7 @@ static void blend_nearest(const struct kernel_lattice *l, struct blend *blend, u
     }
 }
 
-static void blend_make(const struct kernel_lattice *l, double outer, double inner, struct blend *blend)
+static void blend_make(const struct kernel_grid *l, double outer, double inner, struct blend *blend)
 {
     uint32_t o[2];
     uint32_t i[2];
@@ -314,40 +315,40 @@ static void blend_make(const struct kernel_lattice *l, double outer, double inne
         blend->weight[n] /= sum;
 }
 
-/* The knots of all nodes of a blend, each once. */
-static uint32_t blend_knots(const struct kernel_lattice *l, const struct blend *blend, uint32_t *knots)
+/* The breakpoints of all nodes of a blend, each once. */
+static uint32_t blend_breakpoints(const struct kernel_grid *l, const struct blend *blend, uint32_t *breakpoints)
 {
     uint32_t count = 0;
     for (uint32_t n = 0; n < blend->count; n++) {
         uint32_t s = (uint32_t)l->series[blend->outer[n] * l->inner_count + blend->inner[n]];
         const uint32_t *own = kernel_points(l->table, s);
         for (uint32_t k = 0; k < kernel_point_count(l->table, s) && count < POINTS_MAX; k++)
-            value_add(knots, &count, own[k]);
+            value_add(breakpoints, &count, own[k]);
     }
     return count;
 }
 
-static void sheet_curve(struct kernel_sheet *sheet, const struct kernel_lattice *l, double outer, double inner,
+static void slice_curve(struct kernel_slice *slice, const struct kernel_grid *l, double outer, double inner,
                         uint32_t *points)
 {
-    uint32_t knots[POINTS_MAX + 1];
+    uint32_t breakpoints[POINTS_MAX + 1];
     struct blend blend;
     blend_make(l, outer, inner, &blend);
-    uint32_t count = blend_knots(l, &blend, knots);
-    struct kernel_curve *curve = &sheet->curves[sheet->curve_count];
+    uint32_t count = blend_breakpoints(l, &blend, breakpoints);
+    struct kernel_curve *curve = &slice->curves[slice->curve_count];
     *curve = (struct kernel_curve){.first = *points, .count = count, .inner = inner, .inner_log = log2_of(inner)};
     for (uint32_t k = 0; k < count; k++) {
         double sum = 0.0;
         for (uint32_t n = 0; n < blend.count; n++) {
             double ratio = 0.0;
-            CHECK(kernel_node_ratio(l, blend.outer[n], blend.inner[n], knots[k], KERNEL_NO_ROW, &ratio));
+            CHECK(kernel_node_ratio(l, blend.outer[n], blend.inner[n], breakpoints[k], KERNEL_NO_ROW, &ratio));
             sum += blend.weight[n] * ratio;
         }
-        sheet->logs[*points + k] = log2_of(knots[k]);
-        sheet->ratios[*points + k] = sum;
+        slice->logs[*points + k] = log2_of(breakpoints[k]);
+        slice->ratios[*points + k] = sum;
     }
     *points += count;
-    sheet->curve_count++;
+    slice->curve_count++;
 }
 
 static bool is_outside(const uint32_t *values, uint32_t count, double value)
@@ -363,56 +364,56 @@ static bool is_value(const uint32_t *values, uint32_t count, double value)
     return false;
 }
 
-bool kernel_sheet_make(struct kernel_sheet *sheet, const struct kernel_lattice *l, double outer, double inner)
+bool kernel_slice_make(struct kernel_slice *slice, const struct kernel_grid *l, double outer, double inner)
 {
     bool two = l->table->kind->dimension_count == 2;
     uint32_t curves = inner > 0.0 ? 1 : l->inner_count;
-    *sheet = (struct kernel_sheet){
-        .ideal = l->ideal,
+    *slice = (struct kernel_slice){
+        .roofline = l->roofline,
         .outer = outer,
         .outer_exact = !two || is_value(l->outer, l->outer_count, outer),
         .inner_exact = inner > 0.0 && is_value(l->inner, l->inner_count, inner),
         .outside = (two && is_outside(l->outer, l->outer_count, outer)) ||
                    (inner > 0.0 && is_outside(l->inner, l->inner_count, inner)),
     };
-    sheet->curves = calloc(curves, sizeof sheet->curves[0]);
-    sheet->logs = malloc((size_t)curves * POINTS_MAX * sizeof sheet->logs[0]);
-    sheet->ratios = malloc((size_t)curves * POINTS_MAX * sizeof sheet->ratios[0]);
-    if (sheet->curves == NULL || sheet->logs == NULL || sheet->ratios == NULL) {
-        kernel_sheet_free(sheet);
+    slice->curves = calloc(curves, sizeof slice->curves[0]);
+    slice->logs = malloc((size_t)curves * POINTS_MAX * sizeof slice->logs[0]);
+    slice->ratios = malloc((size_t)curves * POINTS_MAX * sizeof slice->ratios[0]);
+    if (slice->curves == NULL || slice->logs == NULL || slice->ratios == NULL) {
+        kernel_slice_free(slice);
         return false;
     }
     uint32_t points = 0;
     if (inner > 0.0)
-        sheet_curve(sheet, l, two ? outer : 0.0, inner, &points);
+        slice_curve(slice, l, two ? outer : 0.0, inner, &points);
     for (uint32_t i = 0; inner <= 0.0 && i < l->inner_count; i++)
-        sheet_curve(sheet, l, two ? outer : 0.0, l->inner[i], &points);
+        slice_curve(slice, l, two ? outer : 0.0, l->inner[i], &points);
     const struct kernel_table *t = l->table;
-    int used = snprintf(sheet->source, sizeof sheet->source, "%s %s, %s %s", t->origin.gpu, t->kind->name,
+    int used = snprintf(slice->source, sizeof slice->source, "%s %s, %s %s", t->origin.gpu, t->kind->name,
                         t->origin.engine, t->origin.version);
     uint32_t prefix = t->kind->column_count - t->kind->dimension_count;
-    for (uint32_t c = 0; c < prefix && used > 0 && (size_t)used < sizeof sheet->source; c++)
+    for (uint32_t c = 0; c < prefix && used > 0 && (size_t)used < sizeof slice->source; c++)
         if (t->kind->columns[c].text)
-            used += snprintf(sheet->source + used, sizeof sheet->source - (size_t)used, ", %s",
+            used += snprintf(slice->source + used, sizeof slice->source - (size_t)used, ", %s",
                              t->texts[c][kernel_key(t, l->first, c)]);
     return true;
 }
 
-void kernel_sheet_free(struct kernel_sheet *sheet)
+void kernel_slice_free(struct kernel_slice *slice)
 {
-    free(sheet->curves);
-    free(sheet->logs);
-    free(sheet->ratios);
-    *sheet = (struct kernel_sheet){0};
+    free(slice->curves);
+    free(slice->logs);
+    free(slice->ratios);
+    *slice = (struct kernel_slice){0};
 }
 
 /* ---- Looking up ------------------------------------------------------------------------------------------------- */
 
-static double curve_ratio(const struct kernel_sheet *sheet, const struct kernel_curve *curve, double x_log,
+static double curve_ratio(const struct kernel_slice *slice, const struct kernel_curve *curve, double x_log,
                           enum estimate *estimate)
 {
-    const double *logs = sheet->logs + curve->first;
-    const double *ratios = sheet->ratios + curve->first;
+    const double *logs = slice->logs + curve->first;
+    const double *ratios = slice->ratios + curve->first;
     uint32_t last = curve->count - 1;
     if (x_log <= logs[0] || x_log >= logs[last]) {
         uint32_t end = x_log <= logs[0] ? 0 : last;
@@ -434,22 +435,22 @@ static double curve_ratio(const struct kernel_sheet *sheet, const struct kernel_
     return ratios[low] + (ratios[high] - ratios[low]) * ((x_log - logs[low]) / (logs[high] - logs[low]));
 }
 
-static double sheet_ratio(const struct kernel_sheet *sheet, double inner, double x, enum estimate *estimate)
+static double slice_ratio(const struct kernel_slice *slice, double inner, double x, enum estimate *estimate)
 {
     double x_log = log2_of(x);
-    const struct kernel_curve *curves = sheet->curves;
-    *estimate = sheet->outer_exact ? ESTIMATE_MEASURED : ESTIMATE_INTERPOLATED;
-    if (sheet->curve_count == 1) {
-        if (!sheet->inner_exact)
+    const struct kernel_curve *curves = slice->curves;
+    *estimate = slice->outer_exact ? ESTIMATE_MEASURED : ESTIMATE_INTERPOLATED;
+    if (slice->curve_count == 1) {
+        if (!slice->inner_exact)
             *estimate = ESTIMATE_INTERPOLATED;
-        return curve_ratio(sheet, curves, x_log, estimate);
+        return curve_ratio(slice, curves, x_log, estimate);
     }
     uint32_t high = 0;
-    while (high + 1 < sheet->curve_count && curves[high].inner < inner)
+    while (high + 1 < slice->curve_count && curves[high].inner < inner)
         high++;
     uint32_t low = high > 0 && curves[high].inner > inner ? high - 1 : high;
     if (low == high) {
-        double ratio = curve_ratio(sheet, &curves[low], x_log, estimate);
+        double ratio = curve_ratio(slice, &curves[low], x_log, estimate);
         if (curves[low].inner != inner)
             *estimate = ESTIMATE_MODELLED;
         return ratio;
@@ -457,22 +458,22 @@ static double sheet_ratio(const struct kernel_sheet *sheet, double inner, double
     if (*estimate == ESTIMATE_MEASURED)
         *estimate = ESTIMATE_INTERPOLATED;
     double fraction = (log2_of(inner) - curves[low].inner_log) / (curves[high].inner_log - curves[low].inner_log);
-    double below = curve_ratio(sheet, &curves[low], x_log, estimate);
-    return below + (curve_ratio(sheet, &curves[high], x_log, estimate) - below) * fraction;
+    double below = curve_ratio(slice, &curves[low], x_log, estimate);
+    return below + (curve_ratio(slice, &curves[high], x_log, estimate) - below) * fraction;
 }
 
-double kernel_sheet_ratio(const struct kernel_sheet *sheet, double inner, double x, enum estimate *estimate)
+double kernel_slice_ratio(const struct kernel_slice *slice, double inner, double x, enum estimate *estimate)
 {
-    double ratio = sheet_ratio(sheet, inner, x, estimate);
-    if (sheet->borrowed || sheet->outside)
+    double ratio = slice_ratio(slice, inner, x, estimate);
+    if (slice->borrowed || slice->outside)
         *estimate = ESTIMATE_MODELLED;
     return ratio;
 }
 
-double kernel_sheet_ns(const struct kernel_sheet *sheet, double inner, double x, enum estimate *estimate)
+double kernel_slice_ns(const struct kernel_slice *slice, double inner, double x, enum estimate *estimate)
 {
-    if (sheet->curve_count == 1)
-        inner = sheet->curves[0].inner;
-    return exp2_of(kernel_sheet_ratio(sheet, inner, x, estimate)) *
-           kernel_ideal_ns(&sheet->ideal, sheet->outer, inner, x);
+    if (slice->curve_count == 1)
+        inner = slice->curves[0].inner;
+    return exp2_of(kernel_slice_ratio(slice, inner, x, estimate)) *
+           kernel_roofline_ns(&slice->roofline, slice->outer, inner, x);
 }

@@ -1,6 +1,6 @@
-/* See message_meter.h. The other process is a child that sends back what it gets. */
+/* See message_profiler.h. The other process is a child that sends back what it gets. */
 #define _GNU_SOURCE
-#include "real/calibrate/message_meter.h"
+#include "real/calibrate/message_profiler.h"
 
 #include "base/arith.h"
 #include "host/build_info.h"
@@ -155,7 +155,7 @@ static bool ping(struct station *station, struct mesh *mesh, int64_t *message_ns
     return true;
 }
 
-bool message_meter(const char *address, int64_t *message_ns, char *error, size_t error_size)
+bool message_profiler(const char *address, int64_t *message_ns, char *error, size_t error_size)
 {
     struct station station = {.echoes = false};
     unsigned char token[CONTROL_TOKEN_BYTES];

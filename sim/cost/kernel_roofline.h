@@ -1,10 +1,10 @@
 /* The time that a measured kernel would take if it ran at the GPU's rates: a floor, the least time of its table, and a
- * roofline over that. Tables are interpolated in the ratio of measured to ideal time, which varies slowly where the
+ * roofline over that. Tables are interpolated in the ratio of measured to roofline time, which varies slowly where the
  * time itself does not, and which, held at its last value, is the roofline that continues a table beyond its edge
  * without a jump.
  */
-#ifndef TANDEM_SIM_COST_KERNEL_IDEAL_H
-#define TANDEM_SIM_COST_KERNEL_IDEAL_H
+#ifndef TANDEM_SIM_COST_KERNEL_ROOFLINE_H
+#define TANDEM_SIM_COST_KERNEL_ROOFLINE_H
 
 #include "world/kernels/kernel_table.h"
 
@@ -17,7 +17,7 @@ struct kernel_rates {
     double link_bytes; /* NVLink, one direction */
 };
 
-struct kernel_ideal {
+struct kernel_roofline {
     enum kernel_kind_id kind;
     double floor_ns;
     double flops; /* per ns, of the products */
@@ -38,14 +38,14 @@ struct kernel_ideal {
 };
 
 /* From the keys of a series. The floor is set by the caller. */
-void kernel_ideal_make(struct kernel_ideal *ideal, const struct kernel_table *table, uint32_t series,
-                       const struct kernel_rates *rates);
+void kernel_roofline_make(struct kernel_roofline *roofline, const struct kernel_table *table, uint32_t series,
+                          const struct kernel_rates *rates);
 
 /* `outer` and `inner` are the values of the kind's dimensions, in their order; a kind with one has it in `inner`. */
-double kernel_ideal_ns(const struct kernel_ideal *ideal, double outer, double inner, double x);
+double kernel_roofline_ns(const struct kernel_roofline *roofline, double outer, double inner, double x);
 
 /* Of a KERNEL_MOE table, with experts beside the routed ones that every one of `shared_tokens` tokens goes to. */
-double kernel_experts_ns(const struct kernel_ideal *ideal, double tensor, double ranks, double tokens,
+double kernel_experts_ns(const struct kernel_roofline *roofline, double tensor, double ranks, double tokens,
                          double shared_width, double shared_tokens);
 
 /* Query-key pairs of a prompt of `tokens` after `cached` tokens, under a sliding window where there is one. */
