@@ -1,5 +1,6 @@
 /* See quantiles.h. */
 #include "host/quantiles.h"
+#include "host/stats.h"
 
 #include "base/arith.h"
 #include "base/check.h"
@@ -103,7 +104,7 @@ uint64_t quantiles_counted(struct quantiles *quantiles)
 {
     uint64_t to_keep = 0;
     for (uint32_t i = 0; quantiles->count > 0 && i < quantiles->wanted_count; i++) {
-        uint64_t place = mul_div_ceil_u64(quantiles->count, quantiles->permille[i], 1000) - 1;
+        uint64_t place = stats_place(quantiles->count, quantiles->permille[i]);
         uint64_t below = 0;
         uint32_t bucket = 0;
         while (below + quantiles->buckets[bucket].count <= place)
@@ -135,13 +136,6 @@ void quantiles_keep(struct quantiles *quantiles, int64_t value)
         }
 }
 
-static int ascending(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* Rounded down, also below zero. */
 static int64_t mean_of(int128 sum, uint64_t count)
 {
@@ -158,7 +152,7 @@ struct quantiles_result quantiles_result(struct quantiles *quantiles)
     result.max = quantiles->max;
     for (uint32_t k = 0; k < quantiles->kept_count; k++) {
         CHECK(quantiles->kept[k].count == quantiles->buckets[quantiles->kept[k].bucket].count);
-        qsort(quantiles->kept[k].values, quantiles->kept[k].count, sizeof(int64_t), ascending);
+        stats_sort(quantiles->kept[k].values, quantiles->kept[k].count);
     }
     for (uint32_t i = 0; i < quantiles->wanted_count; i++) {
         const struct bucket *b = &quantiles->buckets[quantiles->wanted[i].bucket];

@@ -9,6 +9,7 @@
 #include "world/scenario/scenario_lua.h"
 #include "sim/run.h"
 #include "sim/validate/serving.h"
+#include "host/stats.h"
 #include "host/thread_pool.h"
 
 #include <stdio.h>
@@ -297,20 +298,13 @@ static bool on_row(void *self, const struct request_row *row, bool met)
     return true;
 }
 
-static int compare_times(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static int64_t mean_or_median(int64_t *times, uint32_t count, bool median)
 {
     if (count == 0)
         return 0;
     if (median) {
-        qsort(times, count, sizeof *times, compare_times);
-        return count % 2 == 1 ? times[count / 2] : (times[count / 2 - 1] + times[count / 2]) / 2;
+        stats_sort(times, count);
+        return (times[(count - 1) / 2] + times[count / 2]) / 2; /* as numpy, which the published ones come from */
     }
     int64_t sum = 0;
     for (uint32_t i = 0; i < count; i++)

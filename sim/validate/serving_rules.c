@@ -3,6 +3,7 @@
 #include "sim/validate/serving.h"
 
 #include "base/arith.h"
+#include "host/stats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -114,13 +115,6 @@ static void rule_single(struct serving *serving, struct serving_row *row)
 
 /* ---- M ---------------------------------------------------------------------------------------------------------- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* The median over concurrency <= 32 of TPOT(1k/8k) / TPOT(1k/1k) of the row's server; 1 where there is none. */
 static double long_to_short(const struct serving *serving, const struct serving_row *row)
 {
@@ -138,10 +132,7 @@ static double long_to_short(const struct serving *serving, const struct serving_
                 ratio[count++] = (double)a->tpot_ns / (double)b->tpot_ns;
         }
     }
-    if (count == 0)
-        return 1.0;
-    qsort(ratio, count, sizeof *ratio, compare_doubles);
-    return count % 2 == 1 ? ratio[count / 2] : (ratio[count / 2 - 1] + ratio[count / 2]) / 2.0;
+    return count == 0 ? 1.0 : stats_median(ratio, count);
 }
 
 /* ---- E ---------------------------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "sim/validate/validate.h"
 
 #include "base/check.h"
+#include "host/stats.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,20 +68,6 @@ static int64_t magnitude(int64_t value)
     return value < 0 ? -value : value;
 }
 
-static int compare_values(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* The nearest rank: the smallest value that `permille` of all do not exceed. */
-static int64_t rank(const int64_t *sorted, uint32_t count, uint32_t permille)
-{
-    uint64_t at = ((uint64_t)count * permille + 999) / 1000;
-    return sorted[at == 0 ? 0 : at - 1];
-}
-
 static void keep_worst(struct validation *validation, const struct validation_case *one)
 {
     uint32_t at = validation->worst_count;
@@ -106,13 +93,13 @@ void validation_finish(struct validation *validation)
         errors[i] = validation->cases[i].error_ppm;
         keep_worst(validation, &validation->cases[i]);
     }
-    qsort(errors, count, sizeof *errors, compare_values);
-    validation->bias_ppm = rank(errors, count, 500);
+    stats_sort(errors, count);
+    validation->bias_ppm = stats_percentile(errors, count, 500);
     for (uint32_t i = 0; i < count; i++)
         errors[i] = magnitude(errors[i]);
-    qsort(errors, count, sizeof *errors, compare_values);
-    validation->median_ppm = rank(errors, count, 500);
-    validation->p90_ppm = rank(errors, count, 900);
+    stats_sort(errors, count);
+    validation->median_ppm = stats_percentile(errors, count, 500);
+    validation->p90_ppm = stats_percentile(errors, count, 900);
     free(errors);
 }
 

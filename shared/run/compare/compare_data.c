@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "run/results/results_internal.h"
+#include "host/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,19 +28,12 @@ static void add_value(struct values *values, int64_t value)
     values->items[values->count++] = value;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t left = *(const int64_t *)a;
-    int64_t right = *(const int64_t *)b;
-    return left < right ? -1 : left > right;
-}
-
-/* The nearest rank, as in the views; sorts. */
+/* Sorts. */
 static int64_t percentile(struct values *values, uint32_t percent)
 {
     CHECK(values->count > 0);
-    qsort(values->items, values->count, sizeof *values->items, by_value); /* equal values are alike */
-    return values->items[(values->count * percent + 99) / 100 - 1];
+    stats_sort(values->items, values->count);
+    return stats_percentile(values->items, values->count, percent * 10);
 }
 
 /* `difference` in tenths of a percent of `of`, which is not 0. */

@@ -2,6 +2,7 @@
 #include "base/arith.h"
 #include "host/output.h"
 #include "host/quantiles.h"
+#include "host/stats.h"
 #include "run/results/results_internal.h"
 
 #include <inttypes.h>
@@ -346,7 +347,7 @@ static bool judge_gaps(struct results *store, int64_t run, struct run_report *re
         if (target->target.metric != TARGET_ITL || report->itl.count == 0)
             continue;
         struct gaps gaps = {.target = target,
-                            .wanted = mul_div_ceil_u64(report->itl.count, target->target.percentile_permille, 1000)};
+                            .wanted = stats_place(report->itl.count, target->target.percentile_permille) + 1};
         good = each_row(store, "SELECT bucket, tokens FROM itl_histogram WHERE run_id = ? ORDER BY bucket", run, NULL,
                         take_gap, &gaps, error);
         target->met = target->known && target->value_ns <= target->target.limit_ns;
