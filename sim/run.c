@@ -7,6 +7,7 @@
 #include "sim/engine/fault_play.h"
 #include "sim/checkers/oracle.h"
 #include "sim/checkers/shadow.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -204,8 +205,7 @@ static void after_event(void *self, int64_t now_ns, uint32_t node, const struct 
 static void *make(size_t count, size_t size)
 {
     CHECK(count > 0 && size > 0);
-    void *memory = calloc(count, size);
-    CHECK(memory != NULL);
+    void *memory = memory_zeroed(count, size);
     return memory;
 }
 
@@ -250,7 +250,7 @@ static void handle(void *self, const struct event *event)
     node_handle(self, event);
 }
 
-/* calloc() and not aligned_alloc(): pages that a node never touches then cost nothing. */
+/* memory_zeroed() and not aligned_alloc(): pages that a node never touches then cost nothing. */
 static void make_node(struct run *run, uint32_t index)
 {
     const size_t line = 64;
@@ -273,8 +273,7 @@ static void restart(void *self, uint32_t node)
 {
     struct run *run = self;
     /* Writes that the dead one had posted may still land, along plans that lie in its memory. */
-    run->retired = realloc(run->retired, (run->retired_count + 1) * sizeof *run->retired);
-    CHECK(run->retired != NULL);
+    run->retired = memory_resized(run->retired, (run->retired_count + 1) * sizeof *run->retired);
     run->retired[run->retired_count++] = run->memory[node];
     make_node(run, node);
     checkers_watch(run->checkers, node, run->nodes[node]);

@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "host/build_info.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "world/scenario/scenario_lua.h"
 
 #include <stdlib.h>
@@ -37,8 +38,7 @@ static void wait_in(struct rows *rows, const void *row, size_t size)
 {
     if (rows->count == rows->capacity) {
         rows->capacity = rows->capacity == 0 ? 1024 : rows->capacity * 2;
-        rows->items = realloc(rows->items, rows->capacity * size);
-        CHECK(rows->items != NULL);
+        rows->items = memory_resized(rows->items, rows->capacity * size);
     }
     memcpy((unsigned char *)rows->items + rows->count++ * size, row, size);
 }

@@ -2,6 +2,7 @@
 #include "world/kernels/kernel_csv.h"
 #include "world/kernels/kernel_pack.h"
 #include "cli/commands.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -75,11 +76,7 @@ static int pack_run(const struct command_context *context, const struct argument
         user_error_set(error, NULL, 0, "--out", "the file to write is wanted");
         return EXIT_USER;
     }
-    const char **paths = calloc(count, sizeof *paths);
-    if (paths == NULL) {
-        user_error_set(error, NULL, 0, NULL, "out of memory");
-        return EXIT_USER;
-    }
+    const char **paths = memory_zeroed(count, sizeof *paths);
     for (size_t i = 0; i < count; i++)
         paths[i] = operand(arguments, i);
     struct kernel_table *table = kernel_csv_read(paths, count, kind, &origin, error);

@@ -1,6 +1,7 @@
 /* tandem plan: the search for a ratio, kept in the database as it goes, and the two runs that its verdict rests on. */
 #include "host/build_info.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "host/output.h"
 #include "run/results/results.h"
 #include "cli/commands.h"
@@ -78,7 +79,7 @@ static bool keeper_open(struct keeper *keeper, struct results *store, const stru
     json_t *probes = keeper->build == 0 ? NULL : results_probes_json(store, keeper->scenario, keeper->build, error);
     if (probes == NULL)
         return false;
-    keeper->known = calloc(json_array_size(probes) + 1, sizeof *keeper->known);
+    keeper->known = memory_zeroed(json_array_size(probes) + 1, sizeof *keeper->known);
     for (size_t i = 0; keeper->known != NULL && i < json_array_size(probes); i++) {
         const json_t *stored = json_array_get(probes, i);
         const char *candidate = json_string_value(json_object_get(stored, "candidate"));
@@ -89,7 +90,7 @@ static bool keeper_open(struct keeper *keeper, struct results *store, const stru
                            "a stored probe of %s is not readable; name another database with --db", candidate);
             break;
         }
-        known->candidate = malloc(strlen(candidate) + 1);
+        known->candidate = memory_get(strlen(candidate) + 1);
         if (known->candidate == NULL)
             break;
         strcpy(known->candidate, candidate);
@@ -144,7 +145,7 @@ static bool add_finding(const struct keeper *keeper, const char *kind, const str
 static int64_t report_run_of(const struct keeper *keeper, const struct plan_candidate *item,
                              const struct trace_file *recorded, struct user_error *error)
 {
-    struct scenario *identified = malloc(sizeof *identified);
+    struct scenario *identified = memory_get(sizeof *identified);
     if (identified == NULL)
         return 0;
     *identified = *item->candidate.scenario;

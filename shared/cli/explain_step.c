@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "world/deployment.h"
 #include "sim/cost/device_model.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -145,8 +146,7 @@ static struct table *pool_step(const struct scenario *scenario, const struct poo
         user_error_set(error, scenario->path, 0, pool->name, "%s", why);
         return NULL;
     }
-    struct step_group *groups = calloc(count, sizeof *groups);
-    CHECK(groups != NULL);
+    struct step_group *groups = memory_zeroed(count, sizeof *groups);
     for (uint32_t g = 0; g < count; g++) {
         uint64_t tokens = step->count;
         if (step->prefill)

@@ -1,4 +1,6 @@
 /* The binary `tandem`: both runtimes behind one command line. */
+#define _XOPEN_SOURCE 700
+
 #include "cli/command.h"
 #include "cli/command_replay.h"
 #include "cli/run_options.h"
@@ -8,6 +10,8 @@
 #include "cli/real/commands_real.h"
 #include "cli/real/run_real.h"
 #endif
+
+#include <signal.h>
 
 /* The two ways to run a scenario; the first is the default. */
 static const struct backend backends[] = {
@@ -87,6 +91,8 @@ const struct command *const commands[] = {
 
 int main(int argc, char **argv)
 {
+    /* A file that has reached its limit fails the write, which is told, rather than ending the process without a word. */
+    signal(SIGXFSZ, SIG_IGN);
 #ifdef TANDEM_REAL
     /* Roles of processes that a real run starts, not commands for people. */
     int status;

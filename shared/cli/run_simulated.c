@@ -1,5 +1,6 @@
 /* tandem run: a scenario as it stands, or the sweep that it describes, simulated, stored and told. */
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "host/output.h"
 #include "host/progress.h"
 #include "run/results/results.h"
@@ -121,11 +122,7 @@ static int sweep_all(struct sweep *sweep, const struct command_context *command,
 static bool load_variants(struct sweep *sweep, const struct scenario *scenario, struct user_error *error)
 {
     size_t count = scenario_variant_count(scenario);
-    sweep->variants = calloc(count, sizeof *sweep->variants);
-    if (sweep->variants == NULL) {
-        user_error_set(error, NULL, 0, NULL, "out of memory");
-        return false;
-    }
+    sweep->variants = memory_zeroed(count, sizeof *sweep->variants);
     for (size_t i = 0; i < count; i++) {
         struct variant *variant = &sweep->variants[i];
         variant->override_count = scenario_variant_overrides(scenario, i, variant->overrides);

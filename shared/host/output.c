@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "host/output.h"
+#include "host/memory.h"
 
 #include "base/check.h"
 
@@ -39,27 +40,12 @@ struct table {
 /* A number with its sign, point and nine decimals, and the end. */
 #define CELL_TEXT_MAX 32
 
-static void *must(void *memory)
-{
-    if (memory == NULL) {
-        fputs("out of memory for a table\n", stderr);
-        exit(EXIT_FAILURE);
-    }
-    return memory;
-}
-
-static char *copy(const char *text)
-{
-    size_t size = strlen(text) + 1;
-    return memcpy(must(malloc(size)), text, size);
-}
-
 /* ---- Building --------------------------------------------------------------------------------------------------- */
 
 struct table *table_new(const char *title)
 {
-    struct table *table = must(calloc(1, sizeof *table));
-    table->title = title == NULL ? NULL : copy(title);
+    struct table *table = memory_zeroed(1, sizeof *table);
+    table->title = title == NULL ? NULL : memory_copy(title);
     return table;
 }
 
@@ -81,8 +67,8 @@ void table_column(struct table *table, const char *key, const char *heading)
 {
     CHECK(table->row_count == 0);
     size_t count = table->column_count + 1;
-    table->columns = must(realloc(table->columns, count * sizeof *table->columns));
-    table->columns[table->column_count] = (struct column){.key = copy(key), .heading = copy(heading)};
+    table->columns = memory_resized(table->columns, count * sizeof *table->columns);
+    table->columns[table->column_count] = (struct column){.key = memory_copy(key), .heading = memory_copy(heading)};
     table->column_count = count;
 }
 
@@ -91,7 +77,7 @@ void table_row(struct table *table)
     CHECK(table->column_count > 0);
     if (table->row_count == table->row_room) {
         table->row_room = table->row_room == 0 ? 16 : table->row_room * 2;
-        table->cells = must(realloc(table->cells, table->row_room * table->column_count * sizeof *table->cells));
+        table->cells = memory_resized(table->cells, table->row_room * table->column_count * sizeof *table->cells);
     }
     memset(&table->cells[table->row_count * table->column_count], 0, table->column_count * sizeof *table->cells);
     table->row_count++;
@@ -110,7 +96,7 @@ static struct cell *next_cell(struct table *table, enum cell_kind kind)
 
 void table_text(struct table *table, const char *text)
 {
-    next_cell(table, CELL_TEXT)->text = copy(text);
+    next_cell(table, CELL_TEXT)->text = memory_copy(text);
 }
 
 void table_integer(struct table *table, int64_t value)
@@ -228,7 +214,7 @@ static void write_padded(FILE *file, const char *text, size_t width, bool right,
 
 static void write_plain(FILE *file, const struct table *table)
 {
-    size_t *widths = must(calloc(table->column_count, sizeof *widths));
+    size_t *widths = memory_zeroed(table->column_count, sizeof *widths);
     char number[CELL_TEXT_MAX];
     for (size_t c = 0; c < table->column_count; c++) {
         widths[c] = text_width(table->columns[c].heading);
@@ -250,14 +236,14 @@ static void write_plain(FILE *file, const struct table *table)
 
 static void write_terminal(FILE *file, const struct table *table)
 {
-    struct libscols_table *layout = must(scols_new_table());
+    struct libscols_table *layout = memory_given(scols_new_table());
     scols_table_set_stream(layout, file);
     for (size_t c = 0; c < table->column_count; c++)
-        must(scols_table_new_column(layout, table->columns[c].heading, 0,
+        memory_given(scols_table_new_column(layout, table->columns[c].heading, 0,
                                     table->columns[c].left ? SCOLS_FL_WRAP : SCOLS_FL_RIGHT));
     char number[CELL_TEXT_MAX];
     for (size_t r = 0; r < table->row_count; r++) {
-        struct libscols_line *line = must(scols_table_new_line(layout, NULL));
+        struct libscols_line *line = memory_given(scols_table_new_line(layout, NULL));
         for (size_t c = 0; c < table->column_count; c++)
             scols_line_set_data(line, c, cell_text(&table->cells[r * table->column_count + c], "-", number));
     }
@@ -350,9 +336,9 @@ void output_table(const struct output *output, const struct table *table)
 
 json_t *table_json(const struct table *table)
 {
-    json_t *rows = must(json_array());
+    json_t *rows = memory_given(json_array());
     for (size_t r = 0; r < table->row_count; r++) {
-        json_t *row = must(json_object());
+        json_t *row = memory_given(json_object());
         for (size_t c = 0; c < table->column_count; c++) {
             const struct cell *cell = &table->cells[r * table->column_count + c];
             json_t *value = NULL;

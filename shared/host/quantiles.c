@@ -1,5 +1,6 @@
 /* See quantiles.h. */
 #include "host/quantiles.h"
+#include "host/memory.h"
 #include "host/stats.h"
 
 #include "base/arith.h"
@@ -56,10 +57,8 @@ static uint32_t bucket_of(int64_t value)
 struct quantiles *quantiles_make(const uint32_t *permille, uint32_t count)
 {
     CHECK(count <= QUANTILES_MAX);
-    struct quantiles *quantiles = calloc(1, sizeof *quantiles);
-    CHECK(quantiles != NULL);
-    quantiles->buckets = calloc(BUCKETS, sizeof *quantiles->buckets);
-    CHECK(quantiles->buckets != NULL);
+    struct quantiles *quantiles = memory_zeroed(1, sizeof *quantiles);
+    quantiles->buckets = memory_zeroed(BUCKETS, sizeof *quantiles->buckets);
     quantiles->max = INT64_MIN;
     quantiles->wanted_count = count;
     for (uint32_t i = 0; i < count; i++)
@@ -117,8 +116,7 @@ uint64_t quantiles_counted(struct quantiles *quantiles)
         uint32_t lists = quantiles->kept_count;
         quantiles->wanted[i].kept = list_of(quantiles, bucket);
         if (quantiles->kept_count > lists) {
-            quantiles->kept[lists].values = calloc(b->count, sizeof(int64_t));
-            CHECK(quantiles->kept[lists].values != NULL);
+            quantiles->kept[lists].values = memory_zeroed(b->count, sizeof(int64_t));
             to_keep += b->count;
         }
     }

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "world/load/sessions.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -412,8 +413,7 @@ static bool make_members(struct builder *builder, char *error, size_t error_size
 
 static void *make(size_t count, size_t size)
 {
-    void *memory = calloc(count, size);
-    CHECK(memory != NULL);
+    void *memory = memory_zeroed(count, size);
     return memory;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "base/check.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -239,8 +240,7 @@ bool placement_make(const struct scenario *scenario, const struct placement_dema
             most = max_u64(most, (uint64_t)scenario->pools[p].placement.machines[i] + needed);
     }
     most *= 2;
-    builder.machines = calloc(most + 1, sizeof *builder.machines);
-    CHECK(builder.machines != NULL);
+    builder.machines = memory_zeroed(most + 1, sizeof *builder.machines);
     bool good = true;
     for (int listed = 1; listed >= 0; listed--)
         for (uint32_t p = 0; good && p < scenario->pool_count; p++) {

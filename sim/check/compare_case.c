@@ -3,6 +3,7 @@
 #include "run/recorder.h"
 #include "sim/check/gate.h"
 #include "sim/check/decision.h"
+#include "host/memory.h"
 #include "host/stats.h"
 
 #include <stdio.h>
@@ -53,8 +54,7 @@ static void add_value(struct values *values, int64_t value)
 {
     if (values->count == values->capacity) {
         values->capacity = max_u64(256, 2 * values->capacity);
-        values->items = realloc(values->items, values->capacity * sizeof *values->items);
-        CHECK(values->items != NULL);
+        values->items = memory_resized(values->items, values->capacity * sizeof *values->items);
     }
     values->items[values->count++] = value;
 }

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "run/recorder.h"
+#include "host/memory.h"
 #include "host/stats.h"
 
 #include <stdlib.h>
@@ -13,8 +14,7 @@ static void on_row(void *self, const struct request_row *row, bool met)
     struct measured *measured = self;
     if (row->request >= measured->capacity) {
         uint32_t capacity = max_u32(row->request + 1, max_u32(1024, 2 * measured->capacity));
-        measured->rows = realloc(measured->rows, capacity * sizeof *measured->rows);
-        CHECK(measured->rows != NULL);
+        measured->rows = memory_resized(measured->rows, capacity * sizeof *measured->rows);
         memset(measured->rows + measured->capacity, 0, (capacity - measured->capacity) * sizeof *measured->rows);
         measured->capacity = capacity;
     }
@@ -72,8 +72,7 @@ int64_t row_value_ns(const struct request_row *row, enum watch_kind kind, uint32
 
 static bool latency(const struct measured *measured, const struct watch *watch, int64_t *value)
 {
-    int64_t *values = calloc((size_t)measured->count + 1, sizeof *values);
-    CHECK(values != NULL);
+    int64_t *values = memory_zeroed((size_t)measured->count + 1, sizeof *values);
     uint64_t count = 0;
     int128 sum = 0;
     for (uint32_t i = 0; i < measured->count; i++) {

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "world/deployment.h"
 #include "sim/cost/device_model_internal.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,11 +181,7 @@ static struct device_model *model_make(const struct device_request *request, con
     struct parallelism parallelism = request->parallelism;
     if (!ranks_fit(architecture, parallelism, error, error_size) || !draft_fits(request, error, error_size))
         return NULL;
-    struct device_model *model = calloc(1, sizeof *model);
-    if (model == NULL) {
-        snprintf(error, error_size, "%s: out of memory for the cost model", architecture->name);
-        return NULL;
-    }
+    struct device_model *model = memory_zeroed(1, sizeof *model);
     /* A table does not say which draft model took part. */
     model->is_measured = request->draft_model == NULL && measured_steps_find(hardware, architecture, parallelism,
                                                                              request->draft_tokens, &model->measured);

@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "base/check.h"
 #include "base/log2.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,8 +67,8 @@ bool kernel_lattice_make(struct kernel_lattice *lattice, const struct kernel_tab
     *lattice = (struct kernel_lattice){.table = table, .first = first, .series_count = count};
     kernel_ideal_make(&lattice->ideal, table, first, rates);
     lattice->ideal.floor_ns = kernel_lattice_floor_ns(table, first, count);
-    lattice->outer = calloc((size_t)count + 1, sizeof lattice->outer[0]);
-    lattice->inner = calloc((size_t)count + 1, sizeof lattice->inner[0]);
+    lattice->outer = memory_zeroed((size_t)count + 1, sizeof lattice->outer[0]);
+    lattice->inner = memory_zeroed((size_t)count + 1, sizeof lattice->inner[0]);
     if (lattice->outer == NULL || lattice->inner == NULL) {
         kernel_lattice_free(lattice);
         return false;
@@ -77,7 +78,7 @@ bool kernel_lattice_make(struct kernel_lattice *lattice, const struct kernel_tab
         value_add(lattice->inner, &lattice->inner_count, dimension_value(table, s, dimensions - 1));
     }
     size_t nodes = (size_t)lattice->outer_count * lattice->inner_count;
-    lattice->series = malloc(nodes * sizeof lattice->series[0]);
+    lattice->series = memory_get(nodes * sizeof lattice->series[0]);
     if (lattice->series == NULL) {
         kernel_lattice_free(lattice);
         return false;
@@ -375,9 +376,9 @@ bool kernel_sheet_make(struct kernel_sheet *sheet, const struct kernel_lattice *
         .outside = (two && is_outside(l->outer, l->outer_count, outer)) ||
                    (inner > 0.0 && is_outside(l->inner, l->inner_count, inner)),
     };
-    sheet->curves = calloc(curves, sizeof sheet->curves[0]);
-    sheet->logs = malloc((size_t)curves * POINTS_MAX * sizeof sheet->logs[0]);
-    sheet->ratios = malloc((size_t)curves * POINTS_MAX * sizeof sheet->ratios[0]);
+    sheet->curves = memory_zeroed(curves, sizeof sheet->curves[0]);
+    sheet->logs = memory_get((size_t)curves * POINTS_MAX * sizeof sheet->logs[0]);
+    sheet->ratios = memory_get((size_t)curves * POINTS_MAX * sizeof sheet->ratios[0]);
     if (sheet->curves == NULL || sheet->logs == NULL || sheet->ratios == NULL) {
         kernel_sheet_free(sheet);
         return false;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "world/kernels/kernel_pack.h"
 #include "world/scenario/scenario_lua.h"
+#include "host/memory.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -118,12 +119,10 @@ static void shelf_scan(struct kernel_shelf *shelf, const char *path, uint32_t fo
         struct pack found = {.folder = folder};
         if (!name_read(entry->d_name, &found))
             continue;
-        struct pack *pack = malloc(sizeof *pack);
+        struct pack *pack = memory_get(sizeof *pack);
         size_t size = strlen(path) + strlen(entry->d_name) + 2;
-        CHECK(pack != NULL);
         *pack = found;
-        pack->path = malloc(size);
-        CHECK(pack->path != NULL);
+        pack->path = memory_get(size);
         snprintf(pack->path, size, "%s/%s", path, entry->d_name);
         shelf_add(shelf, pack);
     }
@@ -138,8 +137,7 @@ const struct kernel_shelf *kernel_shelf_open(const char *folder, const char *gpu
     while (shelf != NULL && (strcmp(shelf->folder, folder) != 0 || strcmp(shelf->gpu, gpu) != 0))
         shelf = shelf->next;
     if (shelf == NULL) {
-        shelf = calloc(1, sizeof *shelf);
-        CHECK(shelf != NULL);
+        shelf = memory_zeroed(1, sizeof *shelf);
         snprintf(shelf->folder, sizeof shelf->folder, "%s", folder);
         snprintf(shelf->gpu, sizeof shelf->gpu, "%s", gpu);
         snprintf(library, sizeof library, "%s/hardware/kernels/%s", scenario_library_root(), gpu);

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "messenger/wire.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -221,11 +222,9 @@ struct fault_play *fault_play_make(const struct fault_list *faults, struct sim *
                                    const struct deployment *deployment, const struct fault_world *world, char *error,
                                    size_t error_size)
 {
-    struct fault_play *play = calloc(1, sizeof *play);
-    CHECK(play != NULL);
+    struct fault_play *play = memory_zeroed(1, sizeof *play);
     *play = (struct fault_play){.sim = sim, .deployment = deployment, .world = *world, .count = faults->count};
-    play->items = calloc(max_u32(1, faults->count), sizeof *play->items);
-    CHECK(play->items != NULL);
+    play->items = memory_zeroed(max_u32(1, faults->count), sizeof *play->items);
     bool hooked = false;
     for (uint32_t i = 0; i < faults->count; i++) {
         play->items[i] = (struct played){.fault = &faults->item[i], .request = TRACE_NO_REQUEST};

@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "serve/token_clock.h"
 #include "world/load/workload.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +45,7 @@ static void seen_make(struct seen_blocks *seen, const struct trace_file *recorde
     while (size < 2 * blocks + 2)
         size *= 2;
     seen->mask = size - 1;
-    seen->cells = calloc(size, sizeof *seen->cells);
-    CHECK(seen->cells != NULL);
+    seen->cells = memory_zeroed(size, sizeof *seen->cells);
 }
 
 /* Notes a block; true when it was there. */
@@ -114,10 +114,9 @@ bool demand_make(struct demand *demand, const struct scenario *scenario, const s
     struct workload_summary summary;
     workload_describe(workload, &summary);
     uint64_t stride = recorded == NULL ? 1 : max_u64(1, summary.requests / count);
-    demand->prompt_tokens = calloc(count, sizeof *demand->prompt_tokens);
-    demand->output_tokens = calloc(count, sizeof *demand->output_tokens);
-    demand->cached_tokens = calloc(count, sizeof *demand->cached_tokens);
-    CHECK(demand->prompt_tokens != NULL && demand->output_tokens != NULL && demand->cached_tokens != NULL);
+    demand->prompt_tokens = memory_zeroed(count, sizeof *demand->prompt_tokens);
+    demand->output_tokens = memory_zeroed(count, sizeof *demand->output_tokens);
+    demand->cached_tokens = memory_zeroed(count, sizeof *demand->cached_tokens);
     struct seen_blocks seen;
     seen_make(&seen, recorded, recorded == NULL ? (uint64_t)count * deployment_sizes(&load).request_blocks_max : 0);
     demand_draw(demand, workload, stride, count, &seen);

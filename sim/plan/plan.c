@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
+#include "host/memory.h"
 #include "host/thread_pool.h"
 
 #include <stdio.h>
@@ -264,8 +265,7 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
                              const struct plan_options *options, struct plan_result *result, char *error,
                              size_t error_size)
 {
-    struct plan *plan = calloc(1, sizeof *plan);
-    CHECK(plan != NULL);
+    struct plan *plan = memory_zeroed(1, sizeof *plan);
     *result = (struct plan_result){.best = NO_CANDIDATE, .colocated = NO_CANDIDATE};
     plan->scenario = scenario;
     plan->recorded = recorded;

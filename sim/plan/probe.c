@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "run/recorder.h"
+#include "host/memory.h"
 #include "host/stats.h"
 
 #include <stdio.h>
@@ -265,9 +266,9 @@ static bool watch_make(struct watch *watch, const struct probe_input *input, str
         watch->misses_allowed[t] = (uint64_t)input->requests * (1000 - targets->item[t].percentile_permille) / 1000;
     watch->misses_allowed[SCENARIO_TARGETS_MAX] =
         (uint64_t)input->requests * (1000 - targets->attainment_permille) / 1000;
-    watch->ttft_ns = calloc(input->requests, sizeof *watch->ttft_ns);
-    watch->tpot_ns = calloc(input->requests, sizeof *watch->tpot_ns);
-    watch->e2e_ns = calloc(input->requests, sizeof *watch->e2e_ns);
+    watch->ttft_ns = memory_zeroed(input->requests, sizeof *watch->ttft_ns);
+    watch->tpot_ns = memory_zeroed(input->requests, sizeof *watch->tpot_ns);
+    watch->e2e_ns = memory_zeroed(input->requests, sizeof *watch->e2e_ns);
     return watch->ttft_ns != NULL && watch->tpot_ns != NULL && watch->e2e_ns != NULL;
 }
 

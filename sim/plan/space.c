@@ -3,6 +3,7 @@
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,7 @@ static struct plan_candidate *add(struct plan *plan)
     struct plan_result *result = plan->result;
     if (result->count == plan->capacity) {
         plan->capacity = max_u32(64, plan->capacity * 2);
-        result->items = realloc(result->items, plan->capacity * sizeof *result->items);
-        CHECK(result->items != NULL);
+        result->items = memory_resized(result->items, plan->capacity * sizeof *result->items);
     }
     struct plan_candidate *item = &result->items[result->count++];
     memset(item, 0, sizeof *item);
@@ -167,8 +167,7 @@ bool plan_priced(const struct scenario *scenario)
 
 static struct scenario *mixed_variant(struct plan *plan, uint32_t pool, uint32_t budget)
 {
-    struct scenario *variant = malloc(sizeof *variant);
-    CHECK(variant != NULL);
+    struct scenario *variant = memory_get(sizeof *variant);
     *variant = *plan->scenario;
     variant->pool_count = 1;
     variant->pools[0] = plan->scenario->pools[pool];
@@ -188,8 +187,7 @@ static struct scenario *mixed_variant(struct plan *plan, uint32_t pool, uint32_t
         variant->pools[0].draft = drafter->draft;
     }
     struct plan_result *result = plan->result;
-    result->variants = realloc(result->variants, (result->variant_count + 1) * sizeof *result->variants);
-    CHECK(result->variants != NULL);
+    result->variants = memory_resized(result->variants, (result->variant_count + 1) * sizeof *result->variants);
     result->variants[result->variant_count++] = variant;
     return variant;
 }

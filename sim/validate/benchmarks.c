@@ -9,6 +9,7 @@
 #include "world/scenario/scenario_lua.h"
 #include "sim/run.h"
 #include "sim/validate/serving.h"
+#include "host/memory.h"
 #include "host/stats.h"
 #include "host/thread_pool.h"
 
@@ -167,8 +168,7 @@ static const struct scenario *base_of(struct benchmark *benchmark, const struct 
     scenario->model.weight_format = serving_format(csv_text(models, model, csv_column(models, "weights")));
     scenario->model.expert_weight_format = serving_format(csv_text(models, model, csv_column(models, "experts")));
     scenario->model.tail_bytes = scenario->model.tail_writes = 0;
-    benchmark->bases = realloc(benchmark->bases, (benchmark->base_count + 1) * sizeof(struct scenario *));
-    CHECK(benchmark->bases != NULL);
+    benchmark->bases = memory_resized(benchmark->bases, (benchmark->base_count + 1) * sizeof(struct scenario *));
     benchmark->bases[benchmark->base_count++] = scenario;
     return scenario;
 }
@@ -245,8 +245,7 @@ static struct length_distribution lengths_of(const struct row *row, uint32_t tok
 
 static struct scenario *scenario_of(const struct row *row)
 {
-    struct scenario *scenario = malloc(sizeof *scenario);
-    CHECK(scenario != NULL);
+    struct scenario *scenario = memory_get(sizeof *scenario);
     memcpy(scenario, row->base, sizeof *scenario);
     scenario->model.kv_format = row->kv;
     struct pool *pool = &scenario->pools[0];
@@ -320,8 +319,8 @@ static void run_row(void *context, uint32_t index)
         return;
     struct scenario *scenario = scenario_of(row);
     struct deployment_choice choice = deployment_default(scenario);
-    struct seen seen = {.ttft_ns = calloc(row->requests, sizeof(int64_t)),
-                        .tpot_ns = calloc(row->requests, sizeof(int64_t))};
+    struct seen seen = {.ttft_ns = memory_zeroed(row->requests, sizeof(int64_t)),
+                        .tpot_ns = memory_zeroed(row->requests, sizeof(int64_t))};
     CHECK(seen.ttft_ns != NULL && seen.tpot_ns != NULL);
     struct run_options options = {.self = &seen, .row = on_row};
     struct run_result result;
@@ -407,9 +406,8 @@ static bool load(struct benchmark *benchmark, const char *file, struct user_erro
         !csv_table_load("validation/models.csv", &benchmark->models, error))
         return false;
     benchmark->row_count = benchmark->table.row_count;
-    benchmark->rows = calloc(benchmark->row_count + 1, sizeof *benchmark->rows);
-    benchmark->outcomes = calloc(benchmark->row_count + 1, sizeof *benchmark->outcomes);
-    CHECK(benchmark->rows != NULL && benchmark->outcomes != NULL);
+    benchmark->rows = memory_zeroed(benchmark->row_count + 1, sizeof *benchmark->rows);
+    benchmark->outcomes = memory_zeroed(benchmark->row_count + 1, sizeof *benchmark->outcomes);
     for (uint32_t i = 0; i < benchmark->row_count; i++) {
         read_row(&benchmark->table, i, &benchmark->rows[i]);
         if (!choose(benchmark, i, error))

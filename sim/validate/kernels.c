@@ -7,6 +7,7 @@
 #include "sim/cost/efficiency_tables.h"
 #include "sim/cost/kernel_lattice.h"
 #include "sim/cost/kernel_store.h"
+#include "host/memory.h"
 #include "host/stats.h"
 
 #include <inttypes.h>
@@ -179,7 +180,7 @@ static void summary_add(void *context, const struct kernel_prediction *predictio
 
 void kernel_errors_of(const struct kernel_table *table, uint32_t rows_max, struct kernel_errors *errors)
 {
-    struct summary summary = {.errors = errors, .ppm = malloc((size_t)table->row_count * sizeof(int64_t))};
+    struct summary summary = {.errors = errors, .ppm = memory_get((size_t)table->row_count * sizeof(int64_t))};
     CHECK(summary.ppm != NULL);
     *errors = (struct kernel_errors){.table = table};
     kernel_leave_one_out(table, rows_max, summary_add, &summary, &errors->alone);

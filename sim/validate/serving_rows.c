@@ -4,6 +4,7 @@
 
 #include "base/arith.h"
 #include "world/scenario/scenario_lua.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,8 +278,7 @@ static bool find_base(struct serving *serving, const struct csv_table *models, u
     scenario->model.weight_format = serving_format(csv_text(models, model, csv_column(models, "weights")));
     scenario->model.expert_weight_format = serving_format(csv_text(models, model, csv_column(models, "experts")));
     scenario->model.tail_bytes = scenario->model.tail_writes = 0;
-    serving->bases = realloc(serving->bases, (serving->base_count + 1) * sizeof *serving->bases);
-    CHECK(serving->bases != NULL);
+    serving->bases = memory_resized(serving->bases, (serving->base_count + 1) * sizeof *serving->bases);
     serving->bases[serving->base_count++] = scenario;
     return true;
 }
@@ -309,15 +309,14 @@ static bool resolve(struct serving *serving, struct serving_row *row, struct use
 
 bool serving_load(struct serving *serving, struct user_error *error)
 {
-    *serving = (struct serving){.tables = calloc(TABLES, sizeof *serving->tables)};
+    *serving = (struct serving){.tables = memory_zeroed(TABLES, sizeof *serving->tables)};
     CHECK(serving->tables != NULL);
     for (size_t i = 0; i < TABLES; i++)
         if (!csv_table_load(table_files[i], &serving->tables[i], error))
             return false;
     const struct csv_table *table = &serving->tables[TABLE_ROWS];
     serving->row_count = table->row_count;
-    serving->rows = calloc(serving->row_count, sizeof *serving->rows);
-    CHECK(serving->rows != NULL);
+    serving->rows = memory_zeroed(serving->row_count, sizeof *serving->rows);
     for (uint32_t i = 0; i < serving->row_count; i++) {
         read_row(table, i, &serving->rows[i]);
         if (!resolve(serving, &serving->rows[i], error))

@@ -3,6 +3,7 @@
 #include "sim/validate/serving.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 #include "host/stats.h"
 
 #include <stdlib.h>
@@ -257,8 +258,7 @@ static bool same_deployment(const struct serving_row *a, const struct serving_ro
 
 static void group(struct serving *serving)
 {
-    serving->deployments = calloc(serving->row_count, sizeof *serving->deployments);
-    CHECK(serving->deployments != NULL);
+    serving->deployments = memory_zeroed(serving->row_count, sizeof *serving->deployments);
     for (uint32_t i = 0; i < serving->row_count; i++) {
         struct serving_row *row = &serving->rows[i];
         if (row->rule != SERVING_KEPT)
@@ -282,8 +282,7 @@ void serving_choose(struct serving *serving)
         if (serving->rows[i].rule == SERVING_KEPT)
             rule_single(serving, &serving->rows[i]);
     /* What M and E find is marked after all rows have been looked at: they compare rows with each other. */
-    uint8_t *marks = calloc(serving->row_count, 1);
-    CHECK(marks != NULL);
+    uint8_t *marks = memory_zeroed(serving->row_count, 1);
     for (uint32_t i = 0; i < serving->row_count; i++) {
         const struct serving_row *row = &serving->rows[i];
         if (row->rule != SERVING_KEPT)

@@ -2,6 +2,7 @@
 #include "sim/validate/validate.h"
 
 #include "base/check.h"
+#include "host/memory.h"
 #include "host/stats.h"
 
 #include <stdarg.h>
@@ -15,8 +16,7 @@ static void *grow(void *array, uint32_t count, uint32_t *capacity, size_t size)
     if (count < *capacity)
         return array;
     *capacity = *capacity == 0 ? 16 : *capacity * 2;
-    void *larger = realloc(array, *capacity * size);
-    CHECK(larger != NULL);
+    void *larger = memory_resized(array, *capacity * size);
     return larger;
 }
 
@@ -87,8 +87,7 @@ void validation_finish(struct validation *validation)
     uint32_t count = validation->rows;
     if (count == 0)
         return;
-    int64_t *errors = calloc(count, sizeof *errors);
-    CHECK(errors != NULL);
+    int64_t *errors = memory_zeroed(count, sizeof *errors);
     for (uint32_t i = 0; i < count; i++) {
         errors[i] = validation->cases[i].error_ppm;
         keep_worst(validation, &validation->cases[i]);

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "run/results/results_internal.h"
+#include "host/memory.h"
 #include "host/stats.h"
 
 #include <inttypes.h>
@@ -22,8 +23,7 @@ static void add_value(struct values *values, int64_t value)
 {
     if (values->count == values->room) {
         values->room = values->room == 0 ? 256 : values->room * 2;
-        values->items = realloc(values->items, values->room * sizeof *values->items);
-        CHECK(values->items != NULL);
+        values->items = memory_resized(values->items, values->room * sizeof *values->items);
     }
     values->items[values->count++] = value;
 }
@@ -209,8 +209,7 @@ static void add_shaped(struct shaped_list *list, const struct shaped *item)
 {
     if (list->count == list->room) {
         list->room = list->room == 0 ? 256 : list->room * 2;
-        list->items = realloc(list->items, list->room * sizeof *list->items);
-        CHECK(list->items != NULL);
+        list->items = memory_resized(list->items, list->room * sizeof *list->items);
     }
     list->items[list->count++] = *item;
 }
@@ -277,8 +276,7 @@ static void match(const struct shaped_list lists[2], uint32_t reference, struct 
             at[behind] += run_length(&lists[behind], at[behind]);
             continue;
         }
-        errors->items = realloc(errors->items, (errors->count + (size_t)1) * sizeof *errors->items);
-        CHECK(errors->items != NULL);
+        errors->items = memory_resized(errors->items, (errors->count + (size_t)1) * sizeof *errors->items);
         struct shape_error *error = &errors->items[errors->count++];
         *error = lists[0].items[at[0]].shape;
         for (uint32_t s = 0; s < 2; s++) {

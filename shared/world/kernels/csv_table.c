@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "host/csv.h"
 #include "host/input.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,9 +34,8 @@ static bool take_line(struct csv_table *table, char *line, int number, uint32_t 
     bool names = table->names == NULL;
     if (names) {
         table->column_count = count;
-        table->names = calloc(count, sizeof *table->names);
-        table->cells = calloc((size_t)lines * count, sizeof *table->cells);
-        CHECK(table->names != NULL && table->cells != NULL);
+        table->names = memory_zeroed(count, sizeof *table->names);
+        table->cells = memory_zeroed((size_t)lines * count, sizeof *table->cells);
     }
     if (count != table->column_count) {
         user_error_set(error, table->path, number, NULL, "%u cells, expected %u", count, table->column_count);

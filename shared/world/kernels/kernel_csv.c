@@ -5,6 +5,7 @@
 #include "base/log2.h"
 #include "host/csv.h"
 #include "host/input.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,8 +159,7 @@ static void row_add(struct reading *reading, const struct kernel_row *row)
 {
     if (reading->row_count == reading->row_room) {
         reading->row_room = 2 * reading->row_room + 4096;
-        reading->rows = realloc(reading->rows, reading->row_room * sizeof reading->rows[0]);
-        CHECK(reading->rows != NULL);
+        reading->rows = memory_resized(reading->rows, reading->row_room * sizeof reading->rows[0]);
     }
     reading->rows[reading->row_count] = *row;
     reading->rows[reading->row_count].index = reading->row_count;
@@ -249,7 +249,7 @@ static void texts_sort(struct reading *reading, uint32_t c)
     }
     for (uint32_t r = 0; r < reading->row_count; r++)
         reading->rows[r].keys[c] = rank[reading->rows[r].keys[c]];
-    char(*sorted)[KERNEL_TEXT_SIZE] = calloc(count, sizeof *sorted);
+    char(*sorted)[KERNEL_TEXT_SIZE] = memory_zeroed(count, sizeof *sorted);
     CHECK(sorted != NULL);
     for (uint32_t i = 0; i < count; i++)
         strcpy(sorted[rank[i]], reading->texts[c][i]);
@@ -274,8 +274,7 @@ static struct kernel_table *table_of(struct reading *reading, const struct kerne
         if (!reading->kind->columns[c].text)
             continue;
         table->text_count[c] = reading->text_count[c];
-        table->texts[c] = calloc(reading->text_count[c], sizeof table->texts[c][0]);
-        CHECK(table->texts[c] != NULL);
+        table->texts[c] = memory_zeroed(reading->text_count[c], sizeof table->texts[c][0]);
         memcpy(table->texts[c], reading->texts[c], reading->text_count[c] * sizeof table->texts[c][0]);
     }
     return table;
@@ -284,12 +283,12 @@ static struct kernel_table *table_of(struct reading *reading, const struct kerne
 struct kernel_table *kernel_csv_read(const char *const *paths, size_t path_count, const struct kernel_kind *kind,
                                      const struct kernel_origin *origin, struct user_error *error)
 {
-    struct reading *reading = calloc(1, sizeof *reading);
+    struct reading *reading = memory_zeroed(1, sizeof *reading);
     struct kernel_origin complete = *origin;
     struct sha256 hash;
     struct kernel_table *table = NULL;
     bool good = true;
-    CHECK(reading != NULL && path_count > 0);
+    CHECK(path_count > 0);
     sha256_start(&hash);
     reading->kind = kind;
     reading->error = error;

@@ -2,6 +2,7 @@
 #include "world/kernels/kernel_pack.h"
 
 #include "base/check.h"
+#include "host/memory.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -164,8 +165,7 @@ static void body_texts(struct body *body, struct kernel_table *table, uint32_t c
         body->wrong = true;
         return;
     }
-    table->texts[column] = calloc(count, sizeof table->texts[column][0]);
-    CHECK(table->texts[column] != NULL);
+    table->texts[column] = memory_zeroed(count, sizeof table->texts[column][0]);
     table->text_count[column] = count;
     for (uint32_t i = 0; i < count && !body->wrong; i++) {
         char *text = table->texts[column][i];
@@ -190,9 +190,8 @@ static void body_ladders(struct body *body, struct kernel_table *table)
         return;
     }
     table->ladder_count = count;
-    table->knot_first = calloc((size_t)count + 1, sizeof table->knot_first[0]);
-    table->knots = calloc((size_t)(body->end - body->at) + 1, sizeof table->knots[0]); /* a byte each at least */
-    CHECK(table->knot_first != NULL && table->knots != NULL);
+    table->knot_first = memory_zeroed((size_t)count + 1, sizeof table->knot_first[0]);
+    table->knots = memory_zeroed((size_t)(body->end - body->at) + 1, sizeof table->knots[0]); /* a byte each at least */
     for (uint32_t l = 0; l < count && !body->wrong; l++) {
         uint32_t length = body_count(body);
         body->wrong |= length == 0 || length > table->row_count;
@@ -273,11 +272,10 @@ static bool body_read(struct body *body, struct kernel_table *table)
     size_t left = (size_t)(body->end - body->at);
     if (body->wrong || table->series_count > left || 2 * (size_t)table->row_count > left)
         return false;
-    table->keys = calloc((size_t)table->series_count * table->kind->column_count, sizeof table->keys[0]);
-    table->ladder = calloc(table->series_count, sizeof table->ladder[0]);
-    table->row_first = calloc((size_t)table->series_count + 1, sizeof table->row_first[0]);
-    table->codes = calloc(table->row_count, sizeof table->codes[0]);
-    CHECK(table->keys != NULL && table->ladder != NULL && table->row_first != NULL && table->codes != NULL);
+    table->keys = memory_zeroed((size_t)table->series_count * table->kind->column_count, sizeof table->keys[0]);
+    table->ladder = memory_zeroed(table->series_count, sizeof table->ladder[0]);
+    table->row_first = memory_zeroed((size_t)table->series_count + 1, sizeof table->row_first[0]);
+    table->codes = memory_zeroed(table->row_count, sizeof table->codes[0]);
     body_keys(body, table);
     if (!body->wrong)
         body_rows(body, table);
@@ -315,15 +313,13 @@ struct kernel_table *kernel_pack_read_memory(const void *bytes, size_t size, con
 {
     const char *text = bytes;
     struct head head = {.name = name, .at = text, .end = text + size, .error = error};
-    struct kernel_table *table = calloc(1, sizeof *table);
+    struct kernel_table *table = memory_zeroed(1, sizeof *table);
     uint32_t body_bytes = 0;
-    CHECK(table != NULL);
     if (!head_read(&head, table, &body_bytes)) {
         kernel_table_free(table);
         return NULL;
     }
-    unsigned char *body = malloc((size_t)body_bytes + 1);
-    CHECK(body != NULL);
+    unsigned char *body = memory_get((size_t)body_bytes + 1);
     char why[256];
     char digest[SHA256_HEX_SIZE];
     bool good = decompress(head.at, (size_t)(head.end - head.at), body, body_bytes, why, sizeof why);
@@ -352,8 +348,8 @@ struct kernel_table *kernel_pack_read_body(const struct kernel_kind *kind, const
                                            uint32_t series_count, uint32_t row_count)
 {
     struct body reading = {.at = bytes, .end = (const unsigned char *)bytes + size};
-    struct kernel_table *table = calloc(1, sizeof *table);
-    CHECK(table != NULL && series_count > 0 && series_count <= row_count);
+    struct kernel_table *table = memory_zeroed(1, sizeof *table);
+    CHECK(series_count > 0 && series_count <= row_count);
     table->kind = kind;
     table->series_count = series_count;
     table->row_count = row_count;
@@ -375,8 +371,7 @@ struct kernel_table *kernel_pack_read(const char *path, struct user_error *error
     char *bytes = NULL;
     if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0 && (size_t)size <= KERNEL_PACK_BYTES_MAX &&
         fseek(file, 0, SEEK_SET) == 0) {
-        bytes = malloc((size_t)size + 1);
-        CHECK(bytes != NULL);
+        bytes = memory_get((size_t)size + 1);
         if (fread(bytes, 1, (size_t)size, file) == (size_t)size)
             table = kernel_pack_read_memory(bytes, (size_t)size, path, error);
     }

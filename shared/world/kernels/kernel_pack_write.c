@@ -2,6 +2,7 @@
 #include "world/kernels/kernel_pack.h"
 
 #include "base/check.h"
+#include "host/memory.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -21,8 +22,7 @@ static void put(struct bytes *bytes, const void *data, size_t size)
 {
     if (bytes->size + size > bytes->room) {
         bytes->room = 2 * (bytes->size + size);
-        bytes->data = realloc(bytes->data, bytes->room);
-        CHECK(bytes->data != NULL);
+        bytes->data = memory_resized(bytes->data, bytes->room);
     }
     memcpy(bytes->data + bytes->size, data, size);
     bytes->size += size;
@@ -48,8 +48,7 @@ static uint32_t zigzag(uint32_t difference)
 static void put_rows(struct bytes *body, const struct kernel_table *table)
 {
     size_t rows = table->row_count;
-    unsigned char *planes = malloc(2 * rows);
-    CHECK(planes != NULL);
+    unsigned char *planes = memory_get(2 * rows);
     uint32_t first = 0;
     for (uint32_t s = 0; s < table->series_count; s++) {
         uint32_t code = first;
@@ -120,11 +119,11 @@ static void put_head(struct bytes *file, const struct kernel_table *table, size_
 static bool put_compressed(struct bytes *file, const struct bytes *body, struct user_error *error)
 {
     size_t room = body->size + body->size / 8 + 65536;
-    unsigned char *stream = malloc(room);
+    unsigned char *stream = memory_get(room);
     size_t used = 0;
     struct archive *archive = archive_write_new();
     struct archive_entry *entry = archive_entry_new();
-    CHECK(stream != NULL && archive != NULL && entry != NULL);
+    CHECK(archive != NULL && entry != NULL);
     archive_entry_set_filetype(entry, AE_IFREG);
     archive_entry_set_pathname(entry, "body");
     bool good = archive_write_set_format_raw(archive) == ARCHIVE_OK &&

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/log2.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,16 +101,14 @@ static struct kernel_table *table_of(const struct kernel_kind *kind, const struc
     uint32_t series = 1;
     for (uint32_t i = 1; i < kept; i++)
         series += !same_series(&rows[i - 1], &rows[i]);
-    struct kernel_table *table = calloc(1, sizeof *table);
-    if (table == NULL)
-        return NULL;
+    struct kernel_table *table = memory_zeroed(1, sizeof *table);
     table->kind = kind;
-    table->keys = calloc((size_t)series * kind->column_count, sizeof table->keys[0]);
-    table->ladder = calloc(series, sizeof table->ladder[0]);
-    table->row_first = calloc((size_t)series + 1, sizeof table->row_first[0]);
-    table->knot_first = calloc((size_t)series + 1, sizeof table->knot_first[0]);
-    table->knots = calloc(kept, sizeof table->knots[0]);
-    table->codes = calloc(kept, sizeof table->codes[0]);
+    table->keys = memory_zeroed((size_t)series * kind->column_count, sizeof table->keys[0]);
+    table->ladder = memory_zeroed(series, sizeof table->ladder[0]);
+    table->row_first = memory_zeroed((size_t)series + 1, sizeof table->row_first[0]);
+    table->knot_first = memory_zeroed((size_t)series + 1, sizeof table->knot_first[0]);
+    table->knots = memory_zeroed(kept, sizeof table->knots[0]);
+    table->codes = memory_zeroed(kept, sizeof table->codes[0]);
     if (table->keys == NULL || table->ladder == NULL || table->row_first == NULL || table->knot_first == NULL ||
         table->knots == NULL || table->codes == NULL) {
         kernel_table_free(table);
@@ -189,14 +188,10 @@ struct kernel_table *kernel_table_make(const struct kernel_kind *kind, struct ke
     qsort(rows, count, sizeof rows[0], compare_rows);
     uint32_t places = merge_rows(rows, count);
     struct kernel_table *table = table_of(kind, rows, places);
-    if (table == NULL)
-        return NULL;
     uint32_t kept = part_spikes(table, rows);
     if (kept < places) {
         kernel_table_free(table);
         table = table_of(kind, rows, kept);
-        if (table == NULL)
-            return NULL;
     }
     table->merged = count - places;
     table->dropped = places - kept;

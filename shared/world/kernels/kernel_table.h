@@ -88,7 +88,7 @@ struct kernel_row {
     uint32_t index; /* order in the source */
 };
 
-/* Sorts rows (in place) into a table without texts and origin; NULL: out of memory. The caller has mapped texts to
+/* Sorts rows (in place) into a table without texts and origin. The caller has mapped texts to
  * numbers in the order of the texts. Rows at one place become their median; a row that takes over twice as long as both
  * its neighbours, in its series or in the next batches, was disturbed and is dropped. */
 struct kernel_table *kernel_table_make(const struct kernel_kind *kind, struct kernel_row *rows, uint32_t count);

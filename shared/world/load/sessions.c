@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "world/load/trace_reader.h"
 #include "serve/slot_heap.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -133,8 +134,7 @@ static void next_begins(struct sessions *sessions)
 
 struct sessions *sessions_make(const struct load *load, uint64_t seed)
 {
-    struct sessions *sessions = calloc(1, sizeof *sessions);
-    CHECK(sessions != NULL);
+    struct sessions *sessions = memory_zeroed(1, sizeof *sessions);
     sessions->load = load;
     sessions->seed = seed;
     table_make(&sessions->table, SESSIONS_FIRST);
