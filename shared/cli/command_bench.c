@@ -9,7 +9,8 @@
 #include "base/arith.h"
 #include "host/output.h"
 #include "cli/commands.h"
-#include "sim/stored_run.h"
+#include "run/stored_run.h"
+#include "sim/sim_run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static struct measured simulate(const struct scenario *scenario, const struct tr
 {
     struct deployment_choice choice = deployment_default(scenario);
     struct run_models models;
-    struct run_options options = {.recorded = recorded, .models = &models};
+    struct sim_options options = {.recorded = recorded, .models = &models};
     struct run_result result;
     char why[1024];
     /* Reading kernel tables is not simulating: a plan does it once for thousands of runs. */
@@ -84,14 +85,9 @@ static struct measured simulate_stored(struct scenario *scenario, const struct t
     struct results *store = results_open(path, RESULTS_WRITE, &error);
     if (store != NULL) {
         struct deployment_choice choice = deployment_default(scenario);
-        struct stored_run what = {
-            .store = store,
-            .scenario = scenario,
-            .choice = &choice,
-            .recorded = recorded,
-            .seed = scenario->seed,
-            .kind = RESULTS_RUN,
-        };
+        struct run_config config = {
+            .scenario = scenario, .choice = &choice, .seed = scenario->seed, .recorded = recorded};
+        struct stored_run what = {.store = store, .backend = &sim_backend, .config = &config, .kind = RESULTS_RUN};
         int64_t run;
         int64_t start_ns = monotonic_ns();
         struct run_summary summary;

@@ -6,7 +6,8 @@
 #include "run/results/results.h"
 #include "cli/commands.h"
 #include "sim/plan/plan_output.h"
-#include "sim/stored_run.h"
+#include "run/stored_run.h"
+#include "sim/sim_run.h"
 #include "host/thread_pool.h"
 
 #include <inttypes.h>
@@ -163,18 +164,18 @@ static int64_t report_run_of(const struct keeper *keeper, const struct plan_cand
     char rate[48];
     snprintf(rate, sizeof rate, "per_second(%" PRIu64 ".%06" PRIu64 ")", input.rate_micro_per_s / 1000000,
              input.rate_micro_per_s % 1000000);
-    struct results_param params[] = {{"plan.candidate", item->candidate.label}, {"load.rate", rate}};
-    struct stored_run what = {
-        .store = keeper->store,
+    const struct scenario_override sets[] = {{"plan.candidate", item->candidate.label}, {"load.rate", rate}};
+    struct run_config config = {
         .scenario = identified,
         .choice = &item->candidate.choice,
+        .seed = input.seed,
         .load = &load,
         .recorded = recorded,
-        .seed = input.seed,
-        .kind = RESULTS_REPORT,
-        .params = params,
-        .param_count = sizeof params / sizeof *params,
+        .sets = sets,
+        .set_count = sizeof sets / sizeof *sets,
     };
+    struct stored_run what = {
+        .store = keeper->store, .backend = &sim_backend, .config = &config, .kind = RESULTS_REPORT};
     int64_t run = 0;
     enum run_status status = stored_run(&what, &run, NULL, error);
     free(identified);

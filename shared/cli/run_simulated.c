@@ -5,7 +5,8 @@
 #include "host/progress.h"
 #include "run/results/results.h"
 #include "cli/commands.h"
-#include "sim/stored_run.h"
+#include "run/stored_run.h"
+#include "sim/sim_run.h"
 #include "host/thread_pool.h"
 
 #include <pthread.h>
@@ -41,21 +42,24 @@ static void run_variant(void *context, uint32_t index)
 {
     struct sweep *sweep = context;
     struct variant *variant = &sweep->variants[index];
-    struct results_param params[RUN_PARAMS_MAX];
-    uint32_t param_count = run_params(sweep->sets->sets, sweep->sets->count, params);
-    for (size_t k = 0; k < variant->override_count; k++)
-        params[param_count++] = (struct results_param){variant->overrides[k].path, variant->overrides[k].value};
+    struct scenario_override all[SETS_MAX + SCENARIO_VARY_MAX];
+    memcpy(all, sweep->sets->sets, sweep->sets->count * sizeof *all);
+    memcpy(all + sweep->sets->count, variant->overrides, variant->override_count * sizeof *all);
     struct deployment_choice choice = deployment_default(variant->scenario);
-    struct stored_run what = {
-        .store = sweep->store,
+    struct run_config config = {
         .scenario = variant->scenario,
         .choice = &choice,
-        .recorded = variant->recorded,
         .seed = sweep->seed_given ? sweep->seed : variant->scenario->seed,
+        .recorded = variant->recorded,
+        .sets = all,
+        .set_count = sweep->sets->count + variant->override_count,
+    };
+    struct stored_run what = {
+        .store = sweep->store,
+        .backend = &sim_backend,
+        .config = &config,
         .kind = RESULTS_RUN,
         .record = sweep->record,
-        .params = params,
-        .param_count = param_count,
         .lock = sweep->count > 1 ? &sweep->lock : NULL,
     };
     variant->status = stored_run(&what, &variant->run, NULL, &variant->error);
@@ -64,27 +68,10 @@ static void run_variant(void *context, uint32_t index)
 
 /* ---- The answer -------------------------------------------------------------------------------------------------- */
 
-static int status_exit(enum run_status status)
-{
-    switch (status) {
-    case RUN_COMPLETE:
-        return EXIT_OK;
-    case RUN_NO_PROGRESS:
-        return EXIT_NO_PROGRESS;
-    case RUN_INVARIANT:
-        return EXIT_INVARIANT;
-    case RUN_STOPPED:
-        return EXIT_INTERRUPTED;
-    case RUN_REFUSED:
-        break;
-    }
-    return EXIT_USER;
-}
-
 static int tell(struct sweep *sweep, struct variant *variant, const struct command_context *command,
                 const struct output *output, json_t *answers, struct user_error *error)
 {
-    int exit = status_exit(variant->status);
+    int exit = (int)run_exit(variant->status);
     if (exit != EXIT_OK) {
         if (!error->set && variant->error.set)
             *error = variant->error;
@@ -179,32 +166,32 @@ int replay_simulated(const struct replay *replay, const struct command_context *
 {
     (void)command;
     (void)arguments;
-    struct results_param params[RUN_PARAMS_MAX];
-    char replayed[24];
-    uint32_t param_count = run_params(replay->sets, replay->set_count, params);
-    param_count += run_replay_param(replay->run, replayed, &params[param_count]);
     struct scenario *scenario = scenario_load(replay->path, replay->sets, replay->set_count, error);
     struct trace_file *recorded = scenario == NULL ? NULL : scenario_trace(scenario, error);
     enum run_status status = RUN_REFUSED;
     if (!error->set) {
         struct deployment_choice choice = deployment_default(scenario);
-        struct stored_run what = {
-            .store = replay->store,
+        struct run_config config = {
             .scenario = scenario,
             .choice = &choice,
+            .seed = replay->seed,
             .recorded = recorded,
             .arrivals = &replay->arrivals,
+            .sets = replay->sets,
+            .set_count = replay->set_count,
+        };
+        struct stored_run what = {
+            .store = replay->store,
+            .backend = &sim_backend,
+            .config = &config,
             .replay_of = replay->run,
-            .seed = replay->seed,
             .kind = RESULTS_RUN,
             .record = replay->record,
-            .params = params,
-            .param_count = param_count,
         };
         status = stored_run(&what, run, NULL, error);
     }
     trace_file_free(recorded);
     if (scenario != NULL)
         scenario_free(scenario);
-    return status_exit(status);
+    return (int)run_exit(status);
 }

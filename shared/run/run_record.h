@@ -78,6 +78,14 @@ struct step_row {
     int64_t end_ns;
 };
 
+/* What a real run measured of a node beside what it serves. */
+struct sample_row {
+    uint16_t node;
+    char counter[48];
+    int64_t at_ns;
+    int64_t value;
+};
+
 struct instance_summary {
     char name[48]; /* "prefill-0" */
     uint16_t node;

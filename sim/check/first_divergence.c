@@ -8,8 +8,8 @@
 #include "host/memory.h"
 #include "world/scenario/scenario_lua.h"
 #include "sim/check/decision.h"
-#include "sim/run.h"
-#include "sim/stored_run.h"
+#include "sim/sim_run.h"
+#include "run/stored_run.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -87,7 +87,7 @@ static bool on_row(void *self, const struct request_row *row, bool met_all_targe
 /* Simulates the run again. A run that is heard to its end has to come out as it is stored. */
 static bool listen_to(const struct rerun *rerun, struct listening *l, struct user_error *error)
 {
-    struct run_options options = {.recorded = rerun->recorded,
+    struct sim_options options = {.recorded = rerun->recorded,
                                   .arrivals = rerun->origin.replay_of != 0 ? &rerun->arrivals : NULL,
                                   .self = l,
                                   .trace = on_trace,

@@ -6,7 +6,7 @@
 #include "host/interrupt.h"
 #include "host/memory.h"
 #include "host/progress.h"
-#include "sim/stored_run.h"
+#include "run/stored_run.h"
 #include "host/thread_pool.h"
 
 #include <errno.h>
@@ -99,7 +99,7 @@ static void run_one(void *context, uint32_t job)
         job -= (uint32_t)item->item->seeds;
     struct check_run *made = &item->runs[job];
     struct deployment_choice choice = deployment_default(item->scenario);
-    struct run_options options = {
+    struct sim_options options = {
         .recorded = item->recorded,
         .models = &item->models,
         .self = &made->run.log,

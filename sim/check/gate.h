@@ -11,7 +11,7 @@
 #include "run/suite.h"
 #include "sim/check/gate_measure.h"
 #include "sim/check/paired.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
 

@@ -12,7 +12,7 @@
 #include "world/scenario/scenario.h"
 #include "world/load/trace_reader.h"
 #include "sim/plan/scaled_device.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -292,7 +292,7 @@ bool probe_run(const struct probe_input *input, struct probe *probe, enum run_st
         scaled[p] = (struct scaled_device){.under = device_of(input->models->pool[p]), .scale = *input->scale};
         devices[p] = scaled_device_of(&scaled[p]);
     }
-    struct run_options options = {
+    struct sim_options options = {
         .load = &load,
         .recorded = input->recorded,
         .models = input->models,

@@ -4,7 +4,7 @@
 #ifndef TANDEM_SIM_SWARM_COVERAGE_H
 #define TANDEM_SIM_SWARM_COVERAGE_H
 
-#include "sim/run.h"
+#include "sim/sim_run.h"
 #include "sim/engine/sim.h"
 
 #include <stdbool.h>

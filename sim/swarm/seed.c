@@ -33,7 +33,7 @@ void seed_run(const struct drawn *drawn, struct coverage *coverage, const struct
               struct seed_result *result)
 {
     struct listening listening = {.coverage = coverage, .sabotage = sabotage};
-    struct run_options options = {.self = &listening, .ready = ready};
+    struct sim_options options = {.self = &listening, .ready = ready};
     struct deployment_choice choice = deployment_default(&drawn->scenario);
     struct run_result run;
     sim_run(&drawn->scenario, &choice, drawn->scenario.seed, &options, &run);

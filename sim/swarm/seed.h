@@ -4,7 +4,7 @@
 
 #include "sim/swarm/coverage.h"
 #include "sim/swarm/fuzz_draw.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,7 +7,7 @@
 #include "base/arith.h"
 #include "world/kernels/csv_table.h"
 #include "world/scenario/scenario_lua.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 #include "sim/validate/serving.h"
 #include "host/memory.h"
 #include "host/stats.h"
@@ -322,7 +322,7 @@ static void run_row(void *context, uint32_t index)
     struct seen seen = {.ttft_ns = memory_zeroed(row->requests, sizeof(int64_t)),
                         .tpot_ns = memory_zeroed(row->requests, sizeof(int64_t))};
     CHECK(seen.ttft_ns != NULL && seen.tpot_ns != NULL);
-    struct run_options options = {.self = &seen, .row = on_row};
+    struct sim_options options = {.self = &seen, .row = on_row};
     struct run_result result;
     sim_run(scenario, &choice, SEED, &options, &result);
     if (result.status == RUN_COMPLETE && seen.count == row->requests && seen.last_ns > 0) {

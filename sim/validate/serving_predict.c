@@ -2,7 +2,7 @@
 #include "sim/validate/serving.h"
 
 #include "base/arith.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 #include "host/memory.h"
 #include "host/thread_pool.h"
 
@@ -104,7 +104,7 @@ struct serving_prediction serving_predict(const struct serving *serving, const s
     struct scenario *scenario = scenario_of(serving, row, constants);
     struct deployment_choice choice = deployment_default(scenario);
     struct sums sums = {0};
-    struct run_options options = {.self = &sums, .row = on_row};
+    struct sim_options options = {.self = &sums, .row = on_row};
     struct run_result result;
     sim_run(scenario, &choice, SEED, &options, &result);
     if (result.status == RUN_COMPLETE && sums.requests == scenario->load.requests && sums.with_tpot > 0) {

@@ -6,7 +6,7 @@
 #include "world/kernels/csv_table.h"
 #include "world/scenario/scenario_lua.h"
 #include "model/footprint.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 #include "sim/validate/profile_device.h"
 
 #include <stdio.h>
@@ -140,7 +140,7 @@ static bool one_server(struct validation *v, const struct server *server, struct
     if (trace != NULL) {
         struct deployment_choice choice = deployment_default(scenario);
         struct device device = profile_device_of(profile);
-        struct run_options options = {.recorded = trace, .devices = &device, .self = &ours, .row = on_row};
+        struct sim_options options = {.recorded = trace, .devices = &device, .self = &ours, .row = on_row};
         struct run_result result;
         sim_run(scenario, &choice, SEED, &options, &result);
         if (result.status != RUN_COMPLETE || ours.count != measured.count)

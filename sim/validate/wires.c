@@ -6,7 +6,7 @@
 #include "world/kernels/csv_table.h"
 #include "world/scenario/scenario_lua.h"
 #include "sim/net/network.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 #include "host/memory.h"
 
 #include <stdio.h>
@@ -185,7 +185,7 @@ static int64_t ttft_ns(const char *name, uint32_t prompt, uint32_t prefill_permi
         scenario->pools[p].engine.prefill_permille = prefill_permille;
     struct deployment_choice choice = deployment_default(scenario);
     struct ttft ttft = {0};
-    struct run_options options = {.self = &ttft, .row = on_row};
+    struct sim_options options = {.self = &ttft, .row = on_row};
     struct run_result result;
     sim_run(scenario, &choice, SEED, &options, &result);
     if (result.status != RUN_COMPLETE || ttft.count == 0)

@@ -1,5 +1,5 @@
 /* See network_fixture.h. */
-#include "tests/support/network_fixture.h"
+#include "support/network_fixture.h"
 
 #include "base/check.h"
 

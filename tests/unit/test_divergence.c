@@ -7,7 +7,8 @@
 
 #include "base/arith.h"
 #include "base/trace.h"
-#include "sim/stored_run.h"
+#include "run/stored_run.h"
+#include "sim/sim_run.h"
 #include "support/scenario_text.h"
 
 #include <setjmp.h>
@@ -44,20 +45,13 @@ static struct results *open_store(void)
 static int64_t store_run(struct results *store, const char *path, const char *value, uint64_t seed)
 {
     struct scenario_override set = {path, value};
-    struct results_param param = {path, value};
     uint32_t count = path == NULL ? 0 : 1;
     struct user_error error = {.set = false};
     struct scenario *scenario = scenario_text_must_load(text, &set, count);
     struct deployment_choice choice = deployment_default(scenario);
-    struct stored_run what = {
-        .store = store,
-        .scenario = scenario,
-        .choice = &choice,
-        .seed = seed,
-        .kind = RESULTS_RUN,
-        .params = &param,
-        .param_count = count,
-    };
+    struct run_config config = {
+        .scenario = scenario, .choice = &choice, .seed = seed, .sets = &set, .set_count = count};
+    struct stored_run what = {.store = store, .backend = &sim_backend, .config = &config, .kind = RESULTS_RUN};
     int64_t run = 0;
     if (stored_run(&what, &run, NULL, &error) != RUN_COMPLETE)
         fail_msg("%s", error.text);
@@ -95,7 +89,7 @@ static struct trace trace_of(const char *path, const char *value, uint64_t seed)
     struct scenario *scenario = scenario_text_must_load(text, &set, path == NULL ? 0 : 1);
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result result;
-    sim_run(scenario, &choice, seed, &(struct run_options){.self = &trace, .trace = on_trace}, &result);
+    sim_run(scenario, &choice, seed, &(struct sim_options){.self = &trace, .trace = on_trace}, &result);
     assert_int_equal(result.status, RUN_COMPLETE);
     run_result_free(&result);
     scenario_free(scenario);

@@ -3,7 +3,7 @@
 #include "base/arith.h"
 #include "world/deployment.h"
 #include "run/recorder.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 #include "support/scenario_text.h"
 
 #include <setjmp.h>
@@ -318,7 +318,7 @@ static int64_t mean_tpot_ns(const struct scenario *scenario)
 {
     struct deployment_choice choice = deployment_default(scenario);
     struct tokens tokens = {0};
-    struct run_options options = {.self = &tokens, .row = on_row};
+    struct sim_options options = {.self = &tokens, .row = on_row};
     struct run_result result;
     sim_run(scenario, &choice, 1, &options, &result);
     if (result.status != RUN_COMPLETE)
@@ -395,7 +395,7 @@ static void short_cuts_change_nothing(void **state)
     struct run_result plain;
     sim_run(scenario, &choice, 1, NULL, &fast);
     scenario->pools[0].scheduler.repeat_max = scenario->pools[1].scheduler.repeat_max = 1;
-    sim_run(scenario, &choice, 1, &(struct run_options){.plain = true}, &plain);
+    sim_run(scenario, &choice, 1, &(struct sim_options){.plain = true}, &plain);
     assert_int_equal(fast.status, RUN_COMPLETE);
     assert_int_equal(plain.status, RUN_COMPLETE);
     assert_int_equal(fast.summary.trace_hash, plain.summary.trace_hash);

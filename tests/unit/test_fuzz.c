@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "sim/swarm/fuzz_draw.h"
 #include "world/scenario/scenario_lua.h"
+#include "world/scenario/scenario_schema.h"
 #include "world/scenario/scenario_write.h"
 #include "messenger/wire.h"
 #include "sim/swarm/shrink.h"
@@ -404,6 +405,87 @@ static void triggers_are_records(void **state)
     free(drawn);
 }
 
+/* ---- Enumerations ------------------------------------------------------------------------------------------------ */
+
+/* Words of the language that no seed draws, and why. */
+static const struct {
+    const char *key;
+    const char *word;
+} undrawn[] = {
+    {"weights", NULL},                           /* of the sizes of a model: times and bytes alone */
+    {"expert_weights", NULL}, {"kernels", NULL}, /* steps are drawn as tables of times */
+    {"load", "trace"},                           /* a list of requests like the listed load, once it is read */
+    {"on", "rejected"},                          /* of what has ended nothing is left that a fault could hit */
+    {"on", "aborted"},        {"on", "batch"},   /* chunk and decode_started say the same of a request */
+    {"on", "prefix_hit"},
+};
+
+/* Which words of a table were drawn; the first drawn value of a key gives it its place. */
+struct drawn_words {
+    const char *key;
+    const struct field_name *names;
+    uint32_t count;
+    uint64_t seen; /* by index in names */
+};
+#define DRAWN_KEYS_MAX 32
+
+static void note_value(struct drawn_words *words, const char *key, const struct field_name *names, uint32_t count,
+                       int64_t value)
+{
+    uint32_t at = 0;
+    while (words[at].key != NULL && (strcmp(words[at].key, key) != 0 || words[at].names != names))
+        at++;
+    assert_true(at < DRAWN_KEYS_MAX - 1);
+    assert_true(count <= 64);
+    words[at] = (struct drawn_words){.key = key, .names = names, .count = count, .seen = words[at].seen};
+    for (uint32_t n = 0; n < count; n++)
+        if (names[n].value == value)
+            words[at].seen |= UINT64_C(1) << n;
+}
+
+static void note_fields(struct drawn_words *words, const struct schema *schema, const void *base)
+{
+    for (uint32_t f = 0; f < schema->count; f++) {
+        const struct field *field = &schema->fields[f];
+        if (field->kind == FIELD_NAME)
+            note_value(words, field->key, field->names, field->name_count, field_load(field, base));
+    }
+}
+
+static bool is_undrawn(const char *key, const char *word)
+{
+    bool is = false;
+    for (size_t i = 0; i < sizeof undrawn / sizeof undrawn[0]; i++)
+        is =
+            is || (strcmp(undrawn[i].key, key) == 0 && (undrawn[i].word == NULL || strcmp(undrawn[i].word, word) == 0));
+    return is;
+}
+
+/* A policy, a load, a fault or a format that is added to the language is drawn, or stands above with its reason. */
+static void every_word_of_the_language_is_drawn(void **state)
+{
+    (void)state;
+    struct drawn_words words[DRAWN_KEYS_MAX] = {{0}};
+    struct drawn *drawn = calloc(1, sizeof *drawn);
+    for (uint64_t seed = 1; seed <= 4000; seed++) {
+        fuzz_draw(seed, drawn);
+        note_fields(words, &schema_model, &drawn->scenario.model);
+        note_fields(words, &schema_routing, &drawn->scenario);
+        note_value(words, "load", load_names, load_name_count, drawn->scenario.load.arrivals);
+        for (uint32_t p = 0; p < drawn->scenario.pool_count; p++)
+            note_fields(words, &schema_pool, &drawn->scenario.pools[p]);
+        for (uint32_t i = 0; i < drawn->faults.count; i++) {
+            note_fields(words, &schema_fault, &drawn->faults.item[i]);
+            note_value(words, "fault", fault_names, fault_name_count, drawn->faults.item[i].kind);
+        }
+    }
+    for (const struct drawn_words *of = words; of->key != NULL; of++)
+        for (uint32_t n = 0; n < of->count; n++)
+            if ((of->seen >> n & 1) == 0 && !is_undrawn(of->key, of->names[n].name))
+                fail_msg("4000 seeds draw no %s = %s: see sim/swarm/fuzz_draw.h", of->key, of->names[n].name);
+    free(drawn);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +495,7 @@ int main(void)
         cmocka_unit_test(a_failure_is_shrunk),
         cmocka_unit_test(reasons_are_about_something),
         cmocka_unit_test(triggers_are_records),
+        cmocka_unit_test(every_word_of_the_language_is_drawn),
         cmocka_unit_test(the_swarm_takes_no_edge_without_a_story),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@
 #include "base/rng.h"
 #include "sim/net/network.h"
 #include "sim/net/nic.h"
-#include "tests/support/network_fixture.h"
+#include "support/network_fixture.h"
 
 #include <math.h>
 #include <stdlib.h>

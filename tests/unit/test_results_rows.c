@@ -371,7 +371,8 @@ static void add_recordings(struct results *store)
     struct step_row step = {.node = 1, .steps = 3, .start_ns = 1, .end_ns = 2, .prefill_tokens = 512};
     assert_true(results_add_transfer(store, &transfer, &error));
     assert_true(results_add_step(store, &step, &error));
-    assert_true(results_add_sample(store, 2, "waiting", 10, 4, &error));
+    assert_true(results_add_sample(
+        store, &(struct sample_row){.node = 2, .counter = "waiting", .at_ns = 10, .value = 4}, &error));
 }
 
 static void recordings_are_kept_where_asked_for(void **state)

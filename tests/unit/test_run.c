@@ -2,7 +2,7 @@
  * threads, whatever the order of equal times the invariants hold, and every way a run may end is told apart. */
 #include "base/arith.h"
 #include "run/recorder.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 #include "support/scenarios.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-static struct run_result run(const struct scenario *scenario, uint64_t seed, const struct run_options *options)
+static struct run_result run(const struct scenario *scenario, uint64_t seed, const struct sim_options *options)
 {
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result result;
@@ -65,7 +65,7 @@ static void short_cuts_change_nothing(void **state)
         struct run_result fast = run(scenario, 5, NULL);
         for (uint32_t p = 0; p < scenario->pool_count; p++)
             scenario->pools[p].scheduler.repeat_max = 1;
-        struct run_result plain = run(scenario, 5, &(struct run_options){.plain = true});
+        struct run_result plain = run(scenario, 5, &(struct sim_options){.plain = true});
         assert_int_equal(fast.status, RUN_COMPLETE);
         assert_int_equal(plain.status, RUN_COMPLETE);
         assert_same(&fast, &plain);
@@ -94,7 +94,7 @@ static void *sweep(void *argument)
     for (uint32_t i = job->first; i < 6; i += job->step) {
         struct run_result result;
         struct deployment_choice choice = deployment_default(job->scenario);
-        sim_run(job->scenario, &choice, i, &(struct run_options){.models = job->models}, &result);
+        sim_run(job->scenario, &choice, i, &(struct sim_options){.models = job->models}, &result);
         job->hash[i] = result.summary.trace_hash ^ result.summary.final_draw ^ result.summary.event_count;
         run_result_free(&result);
     }
@@ -142,7 +142,7 @@ static void invariants_hold_for_every_order_of_ties(void **state)
             scenario->load.arrivals = ARRIVAL_BURST; /* ties by the dozen */
             scenario->load.burst_size = 12;
             struct run_result result =
-                run(scenario, 9, &(struct run_options){.shuffle_seed = shuffle, .check_every = 1});
+                run(scenario, 9, &(struct sim_options){.shuffle_seed = shuffle, .check_every = 1});
             assert_int_equal(result.status, RUN_COMPLETE);
             const struct run_summary *s = &result.summary;
             assert_int_equal(s->arrived, 300);
@@ -187,7 +187,7 @@ static void rows_stream_and_stop(void **state)
     struct scenario *scenario = malloc(sizeof *scenario);
     variants(scenario, 1);
     struct rows rows = {0};
-    struct run_result result = run(scenario, 2, &(struct run_options){.self = &rows, .row = on_row});
+    struct run_result result = run(scenario, 2, &(struct sim_options){.self = &rows, .row = on_row});
     assert_int_equal(result.status, RUN_COMPLETE);
     assert_int_equal(rows.count, 300);
     assert_int_equal(rows.met, result.summary.met_all_targets);
@@ -204,7 +204,7 @@ static void rows_stream_and_stop(void **state)
     run_result_free(&result);
 
     rows = (struct rows){.stop_after = 17};
-    result = run(scenario, 2, &(struct run_options){.self = &rows, .row = on_row});
+    result = run(scenario, 2, &(struct sim_options){.self = &rows, .row = on_row});
     assert_int_equal(result.status, RUN_STOPPED);
     assert_int_equal(rows.count, 17);
     assert_int_equal(result.summary.completed, 17);
@@ -251,7 +251,7 @@ static void a_closed_loop_keeps_its_clients_busy(void **state)
     scenario->load.arrivals = ARRIVAL_CLOSED;
     scenario->load.concurrency = 24;
     struct concurrency c = {0};
-    struct run_result result = run(scenario, 2, &(struct run_options){.self = &c, .trace = count_live});
+    struct run_result result = run(scenario, 2, &(struct sim_options){.self = &c, .trace = count_live});
     assert_int_equal(result.status, RUN_COMPLETE);
     assert_int_equal(result.summary.completed, 300);
     assert_int_equal(c.peak, 24);
@@ -314,7 +314,7 @@ static void a_dead_lock_is_diagnosed(void **state)
     struct sim_faults hooks = {.message = deaf_prefillers};
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result result;
-    sim_run(scenario, &choice, 1, &(struct run_options){.hooks = &hooks}, &result);
+    sim_run(scenario, &choice, 1, &(struct sim_options){.hooks = &hooks}, &result);
     assert_int_equal(result.status, RUN_NO_PROGRESS);
     assert_non_null(strstr(result.text, "300 requests are unfinished"));
     assert_non_null(strstr(result.text, "decode-0: "));

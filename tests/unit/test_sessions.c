@@ -4,7 +4,7 @@
 #include "world/load/sessions.h"
 #include "world/load/trace_reader.h"
 #include "world/load/workload.h"
-#include "sim/run.h"
+#include "sim/sim_run.h"
 #include "support/scenarios.h"
 
 #include <setjmp.h>
@@ -168,7 +168,7 @@ static uint64_t run_conversations(const struct scenario *scenario, uint64_t seed
                                   uint64_t *prefill_tokens)
 {
     struct deployment_choice choice = deployment_default(scenario);
-    struct run_options options = {.self = seen, .row = on_row};
+    struct sim_options options = {.self = seen, .row = on_row};
     struct run_result result;
     *seen = (struct seen){.rows = 0};
     sim_run(scenario, &choice, seed, &options, &result);
@@ -248,7 +248,7 @@ static void a_run_of_conversations_is_played_again(void **state)
     for (uint32_t p = 0; p < 2; p++)
         scenario->pools[p].scheduler.prefix_cache = 1;
     struct deployment_choice choice = deployment_default(scenario);
-    struct run_options options = {.self = &first, .row = keep_row};
+    struct sim_options options = {.self = &first, .row = keep_row};
     struct run_result result;
     sim_run(scenario, &choice, 1, &options, &result);
     assert_int_equal(result.status, RUN_COMPLETE);
@@ -260,7 +260,7 @@ static void a_run_of_conversations_is_played_again(void **state)
         later_turns += first.prompts[i] > 350;
     assert_true(later_turns > 100);
     struct workload_arrivals arrivals = {400, first.at_ns, first.conversations};
-    options = (struct run_options){.self = &again, .row = keep_row, .arrivals = &arrivals};
+    options = (struct sim_options){.self = &again, .row = keep_row, .arrivals = &arrivals};
     sim_run(scenario, &choice, 1, &options, &result);
     assert_int_equal(result.status, RUN_COMPLETE);
     assert_true(result.summary.trace_hash == hash);

@@ -4,7 +4,8 @@
 #define _DEFAULT_SOURCE
 
 #include "base/arith.h"
-#include "sim/stored_run.h"
+#include "run/stored_run.h"
+#include "sim/sim_run.h"
 #include "support/scenarios.h"
 
 #include <setjmp.h>
@@ -37,11 +38,11 @@ static int store_run(uint32_t requests, const char *path)
     memset(scenario->identity, 'a', sizeof scenario->identity - 1);
     snprintf(scenario->path, sizeof scenario->path, "none.lua");
     struct deployment_choice choice = deployment_default(scenario);
+    struct run_config config = {.scenario = scenario, .choice = &choice, .seed = 1};
     struct stored_run what = {
         .store = results_open(path, RESULTS_WRITE, &error),
-        .scenario = scenario,
-        .choice = &choice,
-        .seed = 1,
+        .backend = &sim_backend,
+        .config = &config,
         .kind = RESULTS_RUN,
         .record = RECORD_TRANSFERS | RECORD_STEPS,
     };

@@ -192,6 +192,14 @@ static int64_t begin(struct results *store, const struct real_world *world, cons
     return results_run_begin(store, &begin, error);
 }
 
+static bool add_sample(struct results *store, uint16_t node, const char *counter, int64_t at_ns, int64_t value,
+                       struct user_error *error)
+{
+    struct sample_row row = {.node = node, .at_ns = at_ns, .value = value};
+    snprintf(row.counter, sizeof row.counter, "%s", counter);
+    return results_add_sample(store, &row, error);
+}
+
 /* What was measured of each node is stored with the run. */
 static bool store_meters(struct results *store, const struct launch_result *result, struct user_error *error)
 {
@@ -199,19 +207,19 @@ static bool store_meters(struct results *store, const struct launch_result *resu
     for (uint32_t i = 0; good && i < result->instance_count; i++) {
         uint16_t node = result->instances[i].node;
         const struct node_meter *meter = &result->meters[node];
-        good = results_add_sample(store, node, "clock_offset_ns", 0, meter->clock_offset_ns, error) &&
-               results_add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
-               (meter->node_ns < 0 ||
-                results_add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error)) &&
-               (meter->staged_bytes == 0 ||
-                (results_add_sample(store, node, "staged_bytes", 0, (int64_t)meter->staged_bytes, error) &&
-                 results_add_sample(store, node, "staged_ns", 0, (int64_t)meter->staged_ns, error)));
+        good =
+            add_sample(store, node, "clock_offset_ns", 0, meter->clock_offset_ns, error) &&
+            add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
+            (meter->node_ns < 0 || add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error)) &&
+            (meter->staged_bytes == 0 ||
+             (add_sample(store, node, "staged_bytes", 0, (int64_t)meter->staged_bytes, error) &&
+              add_sample(store, node, "staged_ns", 0, (int64_t)meter->staged_ns, error)));
         for (uint32_t r = 0; good && r < meter->nics.ranks; r++) {
             char counter[48];
             snprintf(counter, sizeof counter, "rank_%" PRIu32 "_nics", r); /* bit n: NIC n */
-            good = results_add_sample(store, node, counter, 0, nic_choice_set(&meter->nics, r), error);
+            good = add_sample(store, node, counter, 0, nic_choice_set(&meter->nics, r), error);
             snprintf(counter, sizeof counter, "rank_%" PRIu32 "_nic_distance", r); /* enum nic_distance */
-            good = good && results_add_sample(store, node, counter, 0, meter->nics.distance[r], error);
+            good = good && add_sample(store, node, counter, 0, meter->nics.distance[r], error);
         }
     }
     return good;

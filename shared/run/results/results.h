@@ -102,8 +102,7 @@ int64_t results_run_begin(struct results *store, const struct results_begin *beg
 bool results_add_request(struct results *store, const struct request_row *row, struct user_error *error);
 bool results_add_transfer(struct results *store, const struct transfer_row *row, struct user_error *error);
 bool results_add_step(struct results *store, const struct step_row *row, struct user_error *error);
-bool results_add_sample(struct results *store, uint16_t node, const char *counter, int64_t at_ns, int64_t value,
-                        struct user_error *error);
+bool results_add_sample(struct results *store, const struct sample_row *row, struct user_error *error);
 
 /* Completes the run. `itl_tokens` has ITL_BUCKETS counts (run_record.h); wall_ns is how long the run took to compute.
  * Of a repetition, trace hash, event count and final draw must equal the stored ones; otherwise nothing is kept and the

@@ -368,8 +368,7 @@ bool results_add_step(struct results *store, const struct step_row *row, struct 
     return results_step_done(store, statement, error);
 }
 
-bool results_add_sample(struct results *store, uint16_t node, const char *counter, int64_t at_ns, int64_t value,
-                        struct user_error *error)
+bool results_add_sample(struct results *store, const struct sample_row *row, struct user_error *error)
 {
     CHECK(store->run.open);
     if ((store->run.record & RECORD_SAMPLES) == 0)
@@ -377,10 +376,10 @@ bool results_add_sample(struct results *store, uint16_t node, const char *counte
     sqlite3_stmt *statement = row_statement(store, STATEMENT_SAMPLE, error);
     if (statement == NULL)
         return false;
-    sqlite3_bind_int(statement, 2, node);
-    bind_text(statement, 3, counter);
-    sqlite3_bind_int64(statement, 4, at_ns);
-    sqlite3_bind_int64(statement, 5, value);
+    sqlite3_bind_int(statement, 2, row->node);
+    bind_text(statement, 3, row->counter);
+    sqlite3_bind_int64(statement, 4, row->at_ns);
+    sqlite3_bind_int64(statement, 5, row->value);
     return results_step_done(store, statement, error);
 }
 
