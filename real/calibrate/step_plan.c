@@ -100,11 +100,11 @@ static bool add_choice(struct step_plan *plan, struct real_world *world, uint32_
         choice.pool[p].sharding = min_u32(sharding, scenario->pools[p].sharding_count - 1);
     }
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
-    char why[1200] = "";
+    struct user_error why = {.set = false};
     deployment_free(world->deployment);
-    world->deployment = deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
+    world->deployment = deployment_make(scenario, &choice, &sizes, world->seed, &why);
     if (world->deployment == NULL) {
-        user_error_set(error, scenario->path, 0, NULL, "%s", why);
+        user_error_set(error, scenario->path, 0, NULL, "%s", why.text);
         return false;
     }
     for (uint32_t node = 1; node < world->deployment->node_count; node++)

@@ -55,10 +55,10 @@ bool real_world_load(struct real_world *world, const char *path, const struct sc
     }
     struct deployment_choice choice = deployment_default(scenario);
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
-    char why[1200] = "";
-    world->deployment = deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
+    struct user_error why = {.set = false};
+    world->deployment = deployment_make(scenario, &choice, &sizes, world->seed, &why);
     if (world->deployment == NULL) {
-        user_error_set(error, scenario->path, 0, NULL, "%s", why);
+        user_error_set(error, scenario->path, 0, NULL, "%s", why.text);
         return false;
     }
     return check(world, error);

@@ -138,12 +138,12 @@ static void title_of(const struct pool *pool, const struct step_wanted *step, ch
 static struct table *pool_step(const struct scenario *scenario, const struct pool *pool, const struct step_wanted *step,
                                struct user_error *error)
 {
-    char why[1024] = "";
+    struct user_error why = {.set = false};
     char title[256];
     uint32_t count = pool->shardings[0].data;
-    struct device_model *model = device_model_of_pool(scenario, pool, pool->shardings[0], why, sizeof why);
+    struct device_model *model = device_model_of_pool(scenario, pool, pool->shardings[0], &why);
     if (model == NULL) {
-        user_error_set(error, scenario->path, 0, pool->name, "%s", why);
+        user_error_set(error, scenario->path, 0, pool->name, "%s", why.text);
         return NULL;
     }
     struct step_group *groups = memory_zeroed(count, sizeof *groups);

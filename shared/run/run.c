@@ -198,12 +198,9 @@ static bool set_up(struct run *run, struct user_error *error)
 {
     const struct run_config *config = run->config;
     struct deployment_sizes sizes = deployment_sizes_traced(run->load, config->recorded);
-    char why[1200] = "";
-    run->deployment = deployment_make(config->scenario, config->choice, &sizes, config->seed, why, sizeof why);
-    if (run->deployment == NULL) {
-        user_error_set(error, NULL, 0, NULL, "%s", why);
+    run->deployment = deployment_make(config->scenario, config->choice, &sizes, config->seed, error);
+    if (run->deployment == NULL)
         return false;
-    }
     run->workload = workload_create_again(run->load, config->seed, config->recorded, config->arrivals, error);
     if (run->workload == NULL)
         return false;

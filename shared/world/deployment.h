@@ -11,6 +11,7 @@
 #include "world/load/trace_reader.h"
 #include "model/footprint.h"
 #include "node.h"
+#include "host/user_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -68,7 +69,7 @@ struct deployment {
 /* NULL with a sentence in `error` when an instance does not fit its machines (with the numbers), a layout is refused,
  * or a limit is exceeded. Immutable once made; may be shared by threads. */
 struct deployment *deployment_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                                   const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size);
+                                   const struct deployment_sizes *sizes, uint64_t seed, struct user_error *error);
 void deployment_free(struct deployment *deployment);
 
 /* Pairs of a prefiller and a decoder by what joins them; of all pools, or of two. */

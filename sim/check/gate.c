@@ -33,9 +33,9 @@ static bool load_case(struct check_case *item, const struct scenario_override *s
         return false;
     item->recorded = scenario_trace(item->scenario, error);
     struct deployment_choice choice = deployment_default(item->scenario);
-    char why[1200];
-    if (!error->set && !run_models_make(item->scenario, &choice, &item->models, why, sizeof why))
-        user_error_set(error, item->scenario->path, 0, NULL, "%s", why);
+    struct user_error why = {.set = false};
+    if (!error->set && !run_models_make(item->scenario, &choice, &item->models, &why))
+        user_error_set(error, item->scenario->path, 0, NULL, "%s", why.text);
     return !error->set;
 }
 

@@ -359,8 +359,10 @@ static bool priced(const struct candidate *candidate)
 
 void candidate_assess(struct candidate *candidate, const struct demand *demand, const struct deployment_sizes *sizes)
 {
-    struct deployment *deployment = deployment_make(candidate->scenario, &candidate->choice, sizes, 1,
-                                                    candidate->refusal, sizeof candidate->refusal);
+    struct user_error error = {.set = false};
+    struct deployment *deployment = deployment_make(candidate->scenario, &candidate->choice, sizes, 1, &error);
+    snprintf(candidate->refusal, sizeof candidate->refusal, "%.*s", (int)sizeof candidate->refusal - 1,
+             error.set ? error.text : "");
     candidate->bound_micro_per_s = candidate->likely_micro_per_s = UINT64_MAX;
     if (deployment == NULL) {
         candidate->bound_micro_per_s = candidate->likely_micro_per_s = 0;

@@ -30,11 +30,13 @@ static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t 
     const struct pool *p = &plan->scenario->pools[pool];
     struct device_model **model = &plan->models[pool][sharding];
     char *error = plan->model_errors[pool][sharding];
+    struct user_error why = {.set = false};
     if (*model == NULL && error[0] == '\0')
-        *model = device_model_of_pool(plan->scenario, p, p->shardings[sharding], error,
-                                      sizeof plan->model_errors[pool][sharding]);
-    if (*model != NULL && error[0] == '\0' &&
-        !device_model_serves(*model, p->role, error, sizeof plan->model_errors[pool][sharding])) {
+        *model = device_model_of_pool(plan->scenario, p, p->shardings[sharding], &why);
+    bool served = *model == NULL || error[0] != '\0' || device_model_serves(*model, p->role, &why);
+    if (why.set)
+        snprintf(error, sizeof plan->model_errors[pool][sharding], "%.255s", why.text);
+    if (!served) {
         device_model_free(*model);
         *model = NULL;
     }

@@ -123,9 +123,9 @@ int64_t serving_one_prefill_ns(const struct serving *serving, const struct servi
     struct scenario *scenario = scenario_of(serving, row, &constants);
     struct deployment_choice choice = deployment_default(scenario);
     struct run_models models;
-    char error[1024];
+    struct user_error error = {.set = false};
     int64_t ns = 0;
-    if (run_models_make(scenario, &choice, &models, error, sizeof error)) {
+    if (run_models_make(scenario, &choice, &models, &error)) {
         uint64_t tokens = row->private_series ? row->prompt : row->prompt * UINT64_C(9) / 10;
         struct step_group group = {
             .prefill_sequences = 1, .prefill_tokens = tokens, .prefill_pairs = tokens * (tokens + 1) / 2};

@@ -136,10 +136,10 @@ static bool one_machine(struct step_views *tables, const struct csv_table *table
 {
     struct scenario *scenario = scenario_of(machine, error);
     for (uint32_t tensor = 2; scenario != NULL && tensor <= 8; tensor *= 2) {
-        char why[1024];
+        struct user_error why = {.set = false};
         struct device_model *model =
             device_model_make(&scenario->model, (struct parallelism){(uint16_t)tensor, 1, 1, 1},
-                              &scenario->pools[0].hardware, NULL, why, sizeof why);
+                              &scenario->pools[0].hardware, NULL, &why);
         CHECK(model != NULL);
         one_model(tables, table, scenario, model, hardware, tensor);
         device_model_free(model);

@@ -129,8 +129,8 @@ static void steps_are_scaled_by_what_they_do(void **state)
     struct scenario *scenario = make_scenario(100);
     struct deployment_choice choice = deployment_default(scenario);
     struct run_models models;
-    char error[512];
-    assert_true(run_models_make(scenario, &choice, &models, error, sizeof error));
+    struct user_error error = {.set = false};
+    assert_true(run_models_make(scenario, &choice, &models, &error));
     struct device plain = device_of(models.pool[1]);
     const struct step_group decode = {.decode_sequences = 32, .decode_context = 40000};
     const struct step_group prompt = {.prefill_sequences = 1, .prefill_tokens = 1000, .prefill_pairs = 500500};
