@@ -1,7 +1,9 @@
 /* tandem pack: a measured table from CSV files, for a GPU of one's own or a new version of an engine. */
 #include "world/kernels/kernel_csv.h"
-#include "world/kernels/kernel_pack.h"
 #include "cli/commands.h"
+
+#include "base/check.h"
+#include "host/input.h"
 #include "host/memory.h"
 
 #include <inttypes.h>
@@ -10,7 +12,7 @@
 #include <string.h>
 
 static const struct option pack_options[] = {
-    {"out", "FILE", "the pack to write: KIND.ENGINE-VERSION.kernels in a folder named after the GPU", OPTION_TEXT},
+    {"out", "FILE", "the table to write: KIND.ENGINE-VERSION.csv in a folder named after the GPU", OPTION_TEXT},
     {"table", "KIND", "what was measured, see below", OPTION_TEXT},
     {"gpu", "NAME", "on which GPU, as in a machine's `gpu`", OPTION_TEXT},
     {"engine", "NAME", "whose kernels: vllm, sglang, trtllm, nccl, ...", OPTION_TEXT},
@@ -20,7 +22,7 @@ static const struct option pack_options[] = {
     {NULL, NULL, NULL, OPTION_FLAG},
 };
 
-/* A text of the pack's head: given, of one line, and short enough. */
+/* A text of the table's head: given, of one line, and short enough. */
 static bool head_value(const struct arguments *arguments, const char *option, char *value, size_t size,
                        struct user_error *error)
 {
@@ -72,21 +74,35 @@ static int pack_run(const struct command_context *context, const struct argument
         !head_value(arguments, "source", origin.source, sizeof origin.source, error) ||
         !head_value(arguments, "licence", origin.licence, sizeof origin.licence, error))
         return EXIT_USER;
-    if (out == NULL) {
-        user_error_set(error, NULL, 0, "--out", "the file to write is wanted");
+    size_t length = out == NULL ? 0 : strlen(out);
+    if (length < 5 || strcmp(out + length - 4, ".csv") != 0) {
+        user_error_set(error, NULL, 0, "--out", "the file to write is wanted, FILE.csv");
         return EXIT_USER;
     }
-    const char **paths = memory_zeroed(count, sizeof *paths);
-    for (size_t i = 0; i < count; i++)
-        paths[i] = operand(arguments, i);
-    struct kernel_table *table = kernel_csv_read(paths, count, kind, &origin, error);
-    if (table != NULL && kernel_pack_write(table, out, error))
+    struct csv_table *files = memory_zeroed(count, sizeof *files);
+    struct sha256 hash;
+    struct kernel_table *table = NULL;
+    bool good = true;
+    sha256_start(&hash);
+    for (size_t i = 0; i < count && good; i++) {
+        size_t size;
+        char *text = input_all(operand(arguments, i), CSV_BYTES_MAX, &size, error);
+        if (text != NULL)
+            sha256_add(&hash, text, size);
+        good = text != NULL && csv_table_parse(operand(arguments, i), text, size, &files[i], error);
+    }
+    sha256_hex(&hash, origin.source_sha256);
+    if (good)
+        table = kernel_rows_read(files, count, kind, &origin, error);
+    if (table != NULL && kernel_table_write(table, out, error))
         fprintf(context->out,
                 "%s: %" PRIu32 " rows in %" PRIu32 " series; %" PRIu32 " merged with a row of the same place, %" PRIu32
                 " left out\n",
                 out, table->row_count, table->series_count, table->merged, table->dropped);
     kernel_table_free(table);
-    free(paths);
+    for (size_t i = 0; i < count; i++)
+        csv_table_free(&files[i]);
+    free(files);
     return error->set ? EXIT_USER : EXIT_OK;
 }
 
@@ -95,10 +111,11 @@ const struct command command_pack = {
     .operands = "CSV...",
     .operands_min = 1,
     .operands_max = 64,
-    .summary = "make a pack of measured kernels from CSV files",
+    .summary = "make a table of measured kernels from the rows of a benchmark",
     .description =
         "Reads CSV files with the column names of ai-dynamo/aiconfigurator's perf files, plain or compressed with\n"
-        "xz, gzip or zstd, and writes one pack. Packs are looked for in hardware/kernels/GPU beside the scenario,\n"
+        "xz, gzip or zstd, and writes one table, which may be compressed likewise. Tables are looked for in "
+        "hardware/kernels/GPU beside the scenario,\n"
         "then in the scenario library. Kinds of tables, with their columns and axis: scenarios/hardware/kernels.",
     .options = pack_options,
     .run = pack_run,

@@ -1,74 +1,210 @@
-/* What the tables of all GPUs share: axes, the exchange among expert-parallel ranks on Hopper, and the imbalance of
- * routing. Source: ai-dynamo/aiconfigurator@095f58a (Apache-2.0), aic-core/src/aiconfigurator_core/systems/data.
- */
+/* See efficiency_tables.h: the files, the imbalance of routing. */
+#define _POSIX_C_SOURCE 200809L
 #include "sim/cost/efficiency_tables.h"
 
+#include "base/check.h"
+#include "world/kernels/csv_table.h"
+#include "host/memory.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-const struct grid_axis axis_gemm_m = {.count = 9, .nodes = {0, 4, 6, 7, 8, 9, 10, 12, 14}};
-const struct grid_axis axis_gemm_n = {.count = 6, .nodes = {8, 10, 11, 12, 13, 14}};
-const struct grid_axis axis_gemm_k = {.count = 6, .nodes = {8, 10, 11, 12, 13, 14}};
-const struct grid_axis axis_moe_rows = {.count = 10, .nodes = {-5, -3, -2, -1, 0, 1, 3, 5, 7, 9}};
-const struct grid_axis axis_moe_width = {.count = 6, .nodes = {7, 8, 9, 10, 11, 13}};
-const struct grid_axis axis_moe_experts = {.count = 6, .nodes = {1, 3, 5, 7, 8, 9}};
-const struct grid_axis axis_decode_heads = {.count = 6, .nodes = {0, 2, 4, 6, 8, 10}};
-const struct grid_axis axis_decode_length = {.count = 6, .nodes = {6, 8, 10, 12, 14, 16}};
-const struct grid_axis axis_mla_sequences = {.count = 5, .nodes = {0, 2, 4, 6, 8}};
-const struct grid_axis axis_mla_length = {.count = 5, .nodes = {7, 10, 12, 14, 16}};
-const struct grid_axis axis_mla_heads = {.count = 2, .nodes = {4, 7}};
-const struct grid_axis axis_any = {.count = 1, .nodes = {0}};
+static const char *const names[] = {"A100", "B200", "H100", "H200"};
+#define GPUS (sizeof names / sizeof names[0])
 
-/* DeepEP dispatch plus combine at 1, 4, 16, ... 2^16 tokens a rank, hidden 7168, top 8 of 256: the faster of the
- * low-latency and the normal kernels. One measurement on H100 and ConnectX-7 stands for all of Hopper; A100 borrows it.
- */
-static const uint32_t deepep_hopper_1_values[DEEPEP_SIZES] = {
-    28479, 29804, 35911, 68756, 186250, 464320, 1463750, 5444040, 21461110,
-};
-const struct latency_curve deepep_hopper_1 = {
-    .source = "h100_sxm/wideep_deepep_ll_perf and _normal_perf, sglang-0.5.6.post2, nodes 1",
-    .first_log2 = 0,
-    .stride_log2 = 2,
-    .count = DEEPEP_SIZES,
-    .values = deepep_hopper_1_values,
-};
-static const uint32_t deepep_hopper_2_values[DEEPEP_SIZES] = {
-    51730, 51730, 76030, 160240, 354500, 875100, 2632040, 9407840, 36402600,
-};
-const struct latency_curve deepep_hopper_2 = {
-    .source = "h100_sxm/wideep_deepep_ll_perf and _normal_perf, sglang-0.5.6.post2, nodes 2",
-    .first_log2 = 0,
-    .stride_log2 = 2,
-    .count = DEEPEP_SIZES,
-    .values = deepep_hopper_2_values,
-};
-static const uint32_t deepep_hopper_4_values[DEEPEP_SIZES] = {
-    61370, 61370, 96870, 234600, 604810, 1608270, 5493900, 20743000, 81571700,
-};
-const struct latency_curve deepep_hopper_4 = {
-    .source = "h100_sxm/wideep_deepep_ll_perf and _normal_perf, sglang-0.5.6.post2, nodes 4",
-    .first_log2 = 0,
-    .stride_log2 = 2,
-    .count = DEEPEP_SIZES,
-    .values = deepep_hopper_4_values,
-};
-static const uint32_t deepep_hopper_8_values[DEEPEP_SIZES] = {
-    65830, 65830, 105300, 254330, 880660, 4918400, 18548700, 73445200, 292692800,
-};
-const struct latency_curve deepep_hopper_8 = {
-    .source = "h100_sxm/wideep_deepep_ll_perf and _normal_perf, sglang-0.5.6.post2, nodes 8",
-    .first_log2 = 0,
-    .stride_log2 = 2,
-    .count = DEEPEP_SIZES,
-    .values = deepep_hopper_8_values,
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const struct gpu_tables *loaded[GPUS]; /* each from when it is first asked for to the end of the process */
+
+/* ---- Cells ------------------------------------------------------------------------------------------------------ */
+
+/* A row of a file, by column. */
+struct cells {
+    const char *table, *variant, *source, *launch_ns, *axes[3], *values;
 };
 
-static const struct gpu_tables *const tables[] = {&gpu_a100, &gpu_b200, &gpu_h100, &gpu_h200};
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = memory_zeroed(count, size);
+    return memory;
+}
+
+/* The numbers of a cell, separated by blanks, at most `max`; returns how many. */
+static uint32_t numbers_read(const char *cell, double *numbers, uint32_t max)
+{
+    uint32_t count = 0;
+    char *end;
+    for (double number = strtod(cell, &end); end != cell; number = strtod(cell, &end)) {
+        CHECK(count < max);
+        numbers[count++] = number;
+        cell = end;
+    }
+    CHECK(*cell == '\0');
+    return count;
+}
+
+/* In a cell ';' stands where a sentence has a comma. */
+static char *source_read(const char *cell)
+{
+    char *source = allocate(strlen(cell) + 1, 1);
+    strcpy(source, cell);
+    for (char *at = strchr(source, ';'); at != NULL; at = strchr(at, ';'))
+        *at = ',';
+    return source;
+}
+
+static struct grid_axis axis_read(const char *cell)
+{
+    double nodes[GRID_NODES_MAX];
+    struct grid_axis axis = {.count = numbers_read(cell, nodes, GRID_NODES_MAX)};
+    for (uint32_t i = 0; i < axis.count; i++) {
+        axis.nodes[i] = (int8_t)log2_linear(nodes[i]);
+        CHECK(log2_linear(nodes[i]) == (double)axis.nodes[i] && (i == 0 || axis.nodes[i] > axis.nodes[i - 1]));
+    }
+    if (axis.count == 0)
+        axis.count = 1;
+    return axis;
+}
+
+static const struct efficiency_grid *grid_read(const struct cells *cells)
+{
+    struct efficiency_grid *grid = allocate(1, sizeof *grid);
+    struct grid_axis *axes = allocate(3, sizeof *axes);
+    uint32_t size = 1;
+    for (uint32_t a = 0; a < 3; a++) {
+        axes[a] = axis_read(cells->axes[a]);
+        grid->axes[a] = &axes[a];
+        size *= axes[a].count;
+    }
+    double *numbers = allocate(size, sizeof *numbers);
+    uint16_t *values = allocate(size, sizeof *values);
+    CHECK(numbers_read(cells->values, numbers, size) == size);
+    for (uint32_t i = 0; i < size; i++)
+        values[i] = (uint16_t)numbers[i];
+    free(numbers);
+    grid->source = source_read(cells->source);
+    grid->launch_ns = (uint32_t)strtoul(cells->launch_ns, NULL, 10);
+    grid->values = values;
+    return grid;
+}
+
+static const struct latency_curve *curve_read(const struct cells *cells)
+{
+    double sizes[CURVE_SIZES_MAX];
+    double numbers[CURVE_SIZES_MAX];
+    struct latency_curve *curve = allocate(1, sizeof *curve);
+    uint32_t *values = allocate(CURVE_SIZES_MAX, sizeof *values);
+    curve->count = (uint16_t)numbers_read(cells->values, numbers, CURVE_SIZES_MAX);
+    CHECK(curve->count >= 2 && numbers_read(cells->axes[0], sizes, CURVE_SIZES_MAX) == curve->count);
+    curve->first_log2 = (int8_t)log2_linear(sizes[0]);
+    curve->stride_log2 = (uint8_t)(log2_linear(sizes[1]) - log2_linear(sizes[0]));
+    for (uint32_t i = 0; i < curve->count; i++) {
+        CHECK(log2_linear(sizes[i]) == (double)(curve->first_log2 + (int)(i * curve->stride_log2)));
+        values[i] = (uint32_t)numbers[i];
+    }
+    curve->source = source_read(cells->source);
+    curve->values = values;
+    return curve;
+}
+
+static const struct prefill_fit *prefill_read(const struct cells *cells)
+{
+    double factors[2];
+    struct prefill_fit *fit = allocate(1, sizeof *fit);
+    CHECK(numbers_read(cells->values, factors, 2) == 2);
+    *fit = (struct prefill_fit){.source = source_read(cells->source),
+                                .launch_ns = (uint32_t)strtoul(cells->launch_ns, NULL, 10),
+                                .pair = factors[0],
+                                .token = factors[1]};
+    return fit;
+}
+
+/* ---- Files ------------------------------------------------------------------------------------------------------ */
+
+static void row_read(struct gpu_tables *gpu, const struct cells *cells)
+{
+    static const char *const formats[FORMATS] = {[FORMAT_BF16] = "bf16",
+                                                 [FORMAT_FP8] = "fp8",
+                                                 [FORMAT_FP8_BLOCK] = "fp8_block",
+                                                 [FORMAT_FP4] = "fp4",
+                                                 [FORMAT_INT4] = "int4"};
+    uint32_t number = (uint32_t)strtoul(cells->variant, NULL, 10); /* 2, 4, 8 ranks; 1, 2, 4, 8 nodes */
+    uint32_t log = number >= 8 ? 3 : number / 2;
+    bool fp8 = strcmp(cells->variant, "fp8") == 0;
+    uint32_t format = FORMATS;
+    for (uint32_t f = 0; f < FORMATS; f++)
+        if (formats[f] != NULL && strcmp(formats[f], cells->variant) == 0)
+            format = f;
+    double rates[4];
+    if (strcmp(cells->table, "rates") == 0) {
+        CHECK(numbers_read(cells->values, rates, 4) == 4);
+        gpu->bf16_flops = rates[0];
+        gpu->fp8_flops = rates[1];
+        gpu->fp4_flops = rates[2];
+        gpu->bytes_per_s = rates[3];
+    } else if (strcmp(cells->table, "all_reduce") == 0) {
+        CHECK(log >= 1);
+        gpu->all_reduce[log - 1] = curve_read(cells);
+    } else if (strcmp(cells->table, "deepep") == 0) {
+        gpu->deepep[log] = curve_read(cells);
+    } else {
+        CHECK(format < FORMATS);
+        if (strcmp(cells->table, "gemm") == 0)
+            gpu->gemm[format] = grid_read(cells);
+        else if (strcmp(cells->table, "moe") == 0)
+            gpu->moe[format] = grid_read(cells);
+        else if (strcmp(cells->table, "decode_attention") == 0)
+            gpu->decode_attention[fp8] = grid_read(cells);
+        else if (strcmp(cells->table, "mla_decode") == 0)
+            gpu->mla_decode[fp8] = grid_read(cells);
+        else if (strcmp(cells->table, "prefill_attention") == 0)
+            gpu->prefill_attention[fp8] = prefill_read(cells);
+        else if (strcmp(cells->table, "mla_prefill") == 0)
+            gpu->mla_prefill[fp8] = prefill_read(cells);
+    }
+}
+
+static const struct gpu_tables *gpu_load(const char *name)
+{
+    struct gpu_tables *gpu = allocate(1, sizeof *gpu);
+    struct csv_table table;
+    struct user_error error = {.set = false};
+    char path[64];
+    snprintf(path, sizeof path, "hardware/efficiency/%s.csv", name);
+    if (!csv_table_load(path, &table, &error)) {
+        fprintf(stderr, "%s\n", error.text);
+        check_failed("the shipped tables of efficiencies can be read", __FILE__, __LINE__);
+    }
+    gpu->name = name;
+    static const char *const columns[] = {"table", "variant", "source", "launch_ns", "x", "y", "z", "values"};
+    uint32_t at[8];
+    for (uint32_t c = 0; c < 8; c++)
+        at[c] = csv_column(&table, columns[c]);
+    for (uint32_t r = 0; r < table.row_count; r++)
+        row_read(gpu, &(struct cells){
+                          .table = csv_text(&table, r, at[0]),
+                          .variant = csv_text(&table, r, at[1]),
+                          .source = csv_text(&table, r, at[2]),
+                          .launch_ns = csv_text(&table, r, at[3]),
+                          .axes = {csv_text(&table, r, at[4]), csv_text(&table, r, at[5]), csv_text(&table, r, at[6])},
+                          .values = csv_text(&table, r, at[7])});
+    csv_table_free(&table);
+    return gpu;
+}
 
 const struct gpu_tables *gpu_tables_find(const char *gpu)
 {
-    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
-        if (strcmp(tables[i]->name, gpu) == 0)
-            return tables[i];
+    for (size_t i = 0; i < GPUS; i++) {
+        if (strcmp(names[i], gpu) != 0)
+            continue;
+        pthread_mutex_lock(&lock);
+        if (loaded[i] == NULL)
+            loaded[i] = gpu_load(names[i]);
+        const struct gpu_tables *found = loaded[i];
+        pthread_mutex_unlock(&lock);
+        return found;
+    }
     return NULL;
 }
 
@@ -77,7 +213,7 @@ const struct gpu_tables *gpu_tables_nearest(const char *gpu)
     const struct gpu_tables *own = gpu_tables_find(gpu);
     if (own != NULL)
         return own;
-    return strstr(gpu, "B200") != NULL ? &gpu_b200 : &gpu_h100;
+    return gpu_tables_find(strstr(gpu, "B200") != NULL ? "B200" : "H100");
 }
 
 const char *gpu_tables_names(void)

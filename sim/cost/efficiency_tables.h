@@ -1,8 +1,8 @@
 /* Measured efficiencies of the GPUs that the cost model knows, distilled to small grids.
  *
- * All are fitted to the kernel tables of ai-dynamo/aiconfigurator@095f58a, directory
- * aic-core/src/aiconfigurator_core/systems/data (Apache-2.0), against the data-sheet rates in `reference`. A grid is
- * applied to the rates of the scenario's hardware, so a part with other clocks scales with its own rates.
+ * Those of a GPU are a file of scenarios/hardware/efficiency, which says what each was fitted to and how well. It is
+ * read when the GPU is first asked for and kept as long as the process; a file that is missing or damaged is a bug. A
+ * grid is applied to the rates of the scenario's hardware, so a part with other clocks scales with its own rates.
  */
 #ifndef TANDEM_SIM_COST_EFFICIENCY_TABLES_H
 #define TANDEM_SIM_COST_EFFICIENCY_TABLES_H
@@ -14,8 +14,7 @@
 
 #define FORMATS (FORMAT_INT4 + 1) /* arrays indexed by enum number_format */
 #define KV_FORMATS 2              /* bf16, fp8 */
-#define ALL_REDUCE_SIZES 23       /* 2^7 ... 2^29 elements of bf16 */
-#define DEEPEP_SIZES 9            /* 1, 4, 16, ... 2^16 tokens a rank */
+#define CURVE_SIZES_MAX 32        /* breakpoints of a latency curve */
 #define DEEPEP_SCALES 4           /* 1, 2, 4 and 8 nodes of 8 GPUs */
 
 /* Prefill attention: launch + (pairs * pair + tokens * token) * operations per pair / bf16 rate. The second term is
@@ -44,19 +43,6 @@ struct gpu_tables {
     const struct latency_curve *all_reduce[3];         /* 2, 4, 8 ranks; over elements of bf16 */
     const struct latency_curve *deepep[DEEPEP_SCALES]; /* dispatch + combine; over tokens per rank, 7168 wide, top 8 */
 };
-
-extern const struct gpu_tables gpu_a100;
-extern const struct gpu_tables gpu_b200;
-extern const struct gpu_tables gpu_h100;
-extern const struct gpu_tables gpu_h200;
-
-extern const struct grid_axis axis_gemm_m, axis_gemm_n, axis_gemm_k;
-extern const struct grid_axis axis_moe_rows, axis_moe_width, axis_moe_experts;
-extern const struct grid_axis axis_decode_heads, axis_decode_length;
-extern const struct grid_axis axis_mla_sequences, axis_mla_length, axis_mla_heads;
-extern const struct grid_axis axis_any;
-
-extern const struct latency_curve deepep_hopper_1, deepep_hopper_2, deepep_hopper_4, deepep_hopper_8;
 
 /* NULL when nothing was measured on a GPU of that name. */
 const struct gpu_tables *gpu_tables_find(const char *gpu);

@@ -127,9 +127,9 @@ static bool rows_of(const struct kernel_lattice *lattice, uint32_t outer, uint32
         .lattice = lattice,
         .outer = outer,
         .inner = inner,
-        .knots = kernel_knots(table, s),
+        .knots = kernel_points(table, s),
         .codes = kernel_codes(table, s),
-        .count = kernel_knot_count(table, s),
+        .count = kernel_point_count(table, s),
     };
     rows->skipped = rows->count;
     if (without >= table->row_first[s] && without < table->row_first[s + 1])
@@ -321,8 +321,8 @@ static uint32_t blend_knots(const struct kernel_lattice *l, const struct blend *
     uint32_t count = 0;
     for (uint32_t n = 0; n < blend->count; n++) {
         uint32_t s = (uint32_t)l->series[blend->outer[n] * l->inner_count + blend->inner[n]];
-        const uint32_t *own = kernel_knots(l->table, s);
-        for (uint32_t k = 0; k < kernel_knot_count(l->table, s) && count < POINTS_MAX; k++)
+        const uint32_t *own = kernel_points(l->table, s);
+        for (uint32_t k = 0; k < kernel_point_count(l->table, s) && count < POINTS_MAX; k++)
             value_add(knots, &count, own[k]);
     }
     return count;

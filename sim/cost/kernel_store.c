@@ -4,7 +4,7 @@
 #include "sim/cost/kernel_store.h"
 
 #include "base/check.h"
-#include "world/kernels/kernel_pack.h"
+#include "world/kernels/kernel_csv.h"
 #include "world/scenario/scenario_lua.h"
 #include "host/memory.h"
 
@@ -72,16 +72,21 @@ static int compare_packs(const struct pack *a, const struct pack *b)
     return compare_versions(a->version, b->version);
 }
 
-/* "gemm.vllm-0.24.0.kernels" */
+/* "gemm.vllm-0.24.0.csv.zst" */
 static bool name_read(const char *name, struct pack *pack)
 {
     char text[256];
     size_t length = strlen(name);
-    size_t suffix = strlen(KERNEL_PACK_SUFFIX);
-    if (length <= suffix || length >= sizeof text || strcmp(name + length - suffix, KERNEL_PACK_SUFFIX) != 0)
+    size_t stem = length;
+    for (uint32_t i = 0; kernel_csv_suffixes[i] != NULL && stem == length; i++) {
+        size_t suffix = strlen(kernel_csv_suffixes[i]);
+        if (length > suffix && strcmp(name + length - suffix, kernel_csv_suffixes[i]) == 0)
+            stem = length - suffix;
+    }
+    if (stem == length || length >= sizeof text)
         return false;
-    memcpy(text, name, length - suffix);
-    text[length - suffix] = '\0';
+    memcpy(text, name, stem);
+    text[stem] = '\0';
     char *engine = strchr(text, '.');
     char *version = engine == NULL ? NULL : strchr(engine, '-');
     if (version == NULL)
@@ -185,7 +190,7 @@ const struct kernel_table *kernel_shelf_at(const struct kernel_shelf *shelf, uin
     struct pack *pack = shelf->packs[index];
     pthread_mutex_lock(&lock);
     if (pack->table == NULL) {
-        pack->table = kernel_pack_read(pack->path, error);
+        pack->table = kernel_table_read(pack->path, error);
         if (pack->table != NULL &&
             (pack->table->kind != pack->kind || strcmp(pack->table->origin.engine, pack->engine) != 0)) {
             user_error_set(error, pack->path, 0, NULL, "holds table %s of engine %s, which is not what its name says",

@@ -28,7 +28,7 @@ void kernel_row_text(const struct kernel_prediction *prediction, char *text, siz
         else
             used += (size_t)snprintf(text + used, size - used, "%s %" PRIu32 ", ", name, key);
     }
-    uint32_t knot = kernel_knots(table, prediction->series)[prediction->row - table->row_first[prediction->series]];
+    uint32_t knot = kernel_points(table, prediction->series)[prediction->row - table->row_first[prediction->series]];
     if (used < size)
         snprintf(text + used, size - used, "%s %" PRIu32, table->kind->axis, knot);
 }
@@ -89,8 +89,8 @@ static void leave_series(struct leaving *leaving, struct kernel_lattice *lattice
 {
     const struct kernel_table *table = lattice->table;
     uint32_t series = (uint32_t)lattice->series[outer * lattice->inner_count + inner];
-    const uint32_t *knots = kernel_knots(table, series);
-    for (uint32_t i = 0; i < kernel_knot_count(table, series); i++) {
+    const uint32_t *knots = kernel_points(table, series);
+    for (uint32_t i = 0; i < kernel_point_count(table, series); i++) {
         if (row_hash(table, series, knots[i]) > leaving->keep_below)
             continue;
         uint32_t row = table->row_first[series] + i;

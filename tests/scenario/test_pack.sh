@@ -14,16 +14,15 @@ mkdir -p "$here/hardware/kernels/MINE"
     done
 } > "$here/gemm.csv"
 head_options=(--gpu MINE --engine vllm --engine-version 1.0 --source "a test" --licence MIT)
-pack="$here/hardware/kernels/MINE/gemm.vllm-1.0.kernels"
-answers pack "$here/gemm.csv" --table gemm "${head_options[@]}" --out "$pack"
+table="$here/hardware/kernels/MINE/gemm.vllm-1.0.csv"
+answers pack "$here/gemm.csv" --table gemm "${head_options[@]}" --out "$table"
 expect '12 rows in 4 series; 0 merged' "$here/out"
-head -5 "$pack" > "$here/head"
-expect '^gpu MINE$' "$here/head"
+expect '^# gpu: MINE$' "$table"
 xz -k "$here/gemm.csv"
-answers pack "$here/gemm.csv.xz" --table gemm "${head_options[@]}" --out "$here/again.kernels"
-cmp "$pack" "$here/again.kernels" || fail 'the same rows, compressed, make another pack'
+answers pack "$here/gemm.csv.xz" --table gemm "${head_options[@]}" --out "$here/again.csv"
+cmp "$table" "$here/again.csv" || fail 'the same rows, compressed, make another table'
 
-# A machine with that GPU finds the pack beside the scenario; what it lacks is modelled.
+# A machine with that GPU finds the table beside the scenario; what it lacks is modelled.
 cat > "$here/mine.lua" <<'LUA'
 local h100 = require "hardware.h100"
 return scenario {
@@ -49,14 +48,24 @@ sed 's/"MINE"/"MINI"/' "$here/mine.lua" > "$here/other.lua"
 refused "no kernels of a GPU 'MINI' are measured" explain "$here/other.lua"
 sed 's/"MINE"/"H20"/' "$here/mine.lua" > "$here/other.lua"
 refused 'did you mean' explain "$here/other.lua"
-printf 'damaged' > "$pack"
-refused 'gemm.vllm-1.0.kernels:1: not a kernel pack' explain "$here/mine.lua" --step 16,1024
+xz -k "$table"
+rm "$table"
+answers explain "$here/mine.lua" --step 16,1024
+expect 'down .* interpolated .* MINE gemm, vllm 1.0, bfloat16' "$here/out"
+xz -dk "$table.xz"
+printf damaged | dd of="$table.xz" bs=1 seek=200 conv=notrunc status=none
+mv "$table" "$here/good.csv"
+refused 'gemm.vllm-1.0.csv.xz: cannot be read' explain "$here/mine.lua" --step 16,1024
+rm "$table.xz"
+sed 's/^# gpu:.*//' "$here/good.csv" > "$table"
+refused 'gemm.vllm-1.0.csv: a comment "# gpu: TEXT"' explain "$here/mine.lua" --step 16,1024
 
-refused "did you mean 'gemm'" pack "$here/gemm.csv" --table gem "${head_options[@]}" --out "$here/x"
-refused '^--gpu: a text' pack "$here/gemm.csv" --table gemm --out "$here/x"
+refused "did you mean 'gemm'" pack "$here/gemm.csv" --table gem "${head_options[@]}" --out "$here/x.csv"
+refused '^--gpu: a text' pack "$here/gemm.csv" --table gemm --out "$here/x.csv"
 sed -i '3s/0\./x./' "$here/gemm.csv"
 refused 'gemm.csv:3: latency: .* a time is wanted' pack "$here/gemm.csv" --table gemm "${head_options[@]}" \
-    --out "$here/x"
-[ ! -e "$here/x" ] || fail 'a refused table left a file'
+    --out "$here/x.csv"
+refused 'FILE.csv' pack "$here/gemm.csv" --table gemm "${head_options[@]}" --out "$here/x.zst"
+[ ! -e "$here/x.csv" ] || fail 'a refused table left a file'
 refused 'BATCH,CONTEXT is wanted' explain "$1/scenarios/w1-llama-70b.lua" --step 16
 refused 'csv and md are of --step' explain "$1/scenarios/w1-llama-70b.lua" --format csv

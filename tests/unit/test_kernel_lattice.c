@@ -20,7 +20,7 @@ static const struct kernel_rates rates = {
 /* Products of one format, at every n and k of some powers of two; `time` gives nanoseconds. */
 static struct kernel_table *products(double (*time)(double m, double n, double k), uint32_t hole)
 {
-    static char texts[1][KERNEL_TEXT_SIZE] = {"bfloat16"};
+    struct kernel_table texts = {.kind = kernel_kind_of(KERNEL_GEMM)};
     struct kernel_row *rows = calloc(2048, sizeof *rows);
     uint32_t count = 0;
     assert_non_null(rows);
@@ -30,16 +30,12 @@ static struct kernel_table *products(double (*time)(double m, double n, double k
                 if (n == 1024 && k == 1024 && m == hole)
                     continue;
                 rows[count] =
-                    (struct kernel_row){.keys = {0, n, k}, .knot = m, .code = log_code(time(m, n, k)), .index = count};
+                    (struct kernel_row){.keys = {0, n, k}, .point = m, .code = log_code(time(m, n, k)), .index = count};
                 count++;
             }
-    struct kernel_table *table = kernel_table_make(kernel_kind_of(KERNEL_GEMM), rows, count);
-    assert_non_null(table);
+    assert_true(kernel_text_add(&texts, 0, "bfloat16"));
+    struct kernel_table *table = kernel_table_make(&texts, rows, count);
     free(rows);
-    table->text_count[0] = 1;
-    table->texts[0] = malloc(sizeof texts);
-    assert_non_null(table->texts[0]);
-    memcpy(table->texts[0], texts, sizeof texts);
     return table;
 }
 

@@ -32,7 +32,7 @@ void scenario_read_model(const struct cursor *root, struct architecture *model)
     read_model(root, "model", model);
 }
 
-/* A GPU whose kernels are measured: a shipped one, or one with packs beside the scenario. */
+/* A GPU whose kernels are measured: a shipped one, or one with tables beside the scenario. */
 static void check_gpu(const struct cursor *machine, const char *gpu)
 {
     static const char *const shipped[] = {"A100", "B200", "GB200", "H100", "H200"};
@@ -49,7 +49,7 @@ static void check_gpu(const struct cursor *machine, const char *gpu)
     const char *nearest = nearest_name(gpu, shipped, LENGTH(shipped));
     cursor_fail(
         machine, "gpu",
-        "no kernels of a GPU '%s' are measured; 'A100', 'B200', 'GB200', 'H100' or 'H200' is wanted, or packs in "
+        "no kernels of a GPU '%s' are measured; 'A100', 'B200', 'GB200', 'H100' or 'H200' is wanted, or tables in "
         "hardware/kernels/%s beside the scenario%s%s",
         gpu, gpu, nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest);
 }
