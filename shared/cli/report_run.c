@@ -276,3 +276,78 @@ void report_run(const struct run_report *report, const struct output *output)
     report_instances(report, output);
     report_real(report, output);
 }
+
+/* ---- Sweeps ------------------------------------------------------------------------------------------------------ */
+
+/* A number of a run's JSON, as "ttft_ms.p95" names it. */
+static void add_json_number(struct table *table, const json_t *run, const char *path, unsigned decimals)
+{
+    char key[32];
+    const char *dot = strchr(path, '.');
+    size_t length = dot == NULL ? strlen(path) : (size_t)(dot - path);
+    snprintf(key, sizeof key, "%.*s", (int)length, path);
+    const json_t *value = json_object_get(run, key);
+    if (dot != NULL)
+        value = json_object_get(value, dot + 1);
+    if (json_is_integer(value)) {
+        table_integer(table, json_integer_value(value));
+    } else if (json_is_real(value)) {
+        double unit = 1;
+        for (unsigned d = 0; d < decimals; d++)
+            unit *= 10;
+        table_fixed(table, (int64_t)(json_real_value(value) * unit + 0.5), decimals);
+    } else {
+        table_none(table);
+    }
+}
+
+static void report_sweep(const json_t *runs, const struct output *output)
+{
+    static const struct {
+        const char *path;
+        const char *heading;
+        unsigned decimals;
+        unsigned optional;
+    } columns[] = {
+        {"requests", "requests", 0, 3},        {"completed", "completed", 0, 0},
+        {"rejected", "rejected", 0, 4},        {"failed", "failed", 0, 4},
+        {"aborted", "aborted", 0, 4},          {"duration_s", "duration s", 3, 3},
+        {"goodput_per_s", "goodput /s", 3, 0}, {"output_tokens_per_s", "output tokens/s", 1, 1},
+        {"cached_share", "cached", 3, 3},      {"ttft_ms.p50", "TTFT p50 ms", 3, 0},
+        {"ttft_ms.p95", "p95", 3, 0},          {"tpot_ms.p50", "TPOT p50 ms", 3, 0},
+        {"tpot_ms.p95", "p95", 3, 0},          {"e2e_ms.p95", "E2E p95 ms", 3, 2},
+    };
+    const json_t *first = json_array_get(runs, 0);
+    char title[160];
+    snprintf(title, sizeof title, "%zu runs of %s, seed %" JSON_INTEGER_FORMAT ", %s", json_array_size(runs),
+             json_string_value(json_object_get(first, "scenario")), json_integer_value(json_object_get(first, "seed")),
+             json_string_value(json_object_get(first, "backend")));
+    struct table *table = table_new(output->format == OUTPUT_CSV ? NULL : title);
+    const char *name;
+    const json_t *value;
+    json_object_foreach(json_object_get(first, "params"), name, value) table_column(table, name, name);
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++) {
+        table_column(table, columns[c].path, columns[c].heading);
+        table_column_optional(table, columns[c].optional);
+    }
+    for (size_t i = 0; i < json_array_size(runs); i++) {
+        const json_t *run = json_array_get(runs, i);
+        table_row(table);
+        json_object_foreach(json_object_get(first, "params"), name, value)
+        {
+            const char *text = json_string_value(json_object_get(json_object_get(run, "params"), name));
+            table_text(table, text == NULL ? "" : text);
+        }
+        for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+            add_json_number(table, run, columns[c].path, columns[c].decimals);
+    }
+    write_and_free(output, table);
+}
+
+void report_runs(const json_t *runs, bool sweep, const struct output *output)
+{
+    if (output->format == OUTPUT_JSON)
+        output_json(output, !sweep && json_array_size(runs) == 1 ? json_array_get(runs, 0) : runs);
+    else if (json_array_size(runs) > 0)
+        report_sweep(runs, output);
+}

@@ -11,4 +11,8 @@ void report_missed_target(const struct run_report *report, const struct target_r
 
 void report_run(const struct run_report *report, const struct output *output);
 
+/* What is left to tell when all runs are over, from an array of their JSON: JSON is the run, or of a sweep the array;
+ * the runs of a sweep are otherwise a table, one a row, by what varies. */
+void report_runs(const json_t *runs, bool sweep, const struct output *output);
+
 #endif

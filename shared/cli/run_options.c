@@ -169,7 +169,7 @@ int run_tell(struct results *store, int64_t run, struct scenario *scenario, cons
     if (!results_run_read(store, run, &report, error))
         return EXIT_USER;
     json_t *json = run_report_json(&report);
-    if (output->format == OUTPUT_JSON)
+    if (output->format == OUTPUT_JSON || override_count > 0)
         json_array_append(answers, json);
     else
         report_run(&report, output);

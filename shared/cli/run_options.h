@@ -46,8 +46,9 @@ uint32_t run_params(const struct scenario_override *sets, size_t count, struct r
  * none. */
 uint32_t run_replay_param(int64_t replay_of, char text[24], struct results_param *param);
 
-/* Shows a stored run, or adds it to `answers` where the format is JSON, and asks the scenario what it expected. Returns
- * EXIT_OK, EXIT_WORSE, or EXIT_USER with an error. `overrides` are the variant's, of a sweep. */
+/* Shows a stored run, or adds it to `answers` for report_runs() where the format is JSON or it is one of a sweep, and
+ * asks the scenario what it expected. Returns EXIT_OK, EXIT_WORSE, or EXIT_USER with an error. `overrides` are the
+ * variant's, of a sweep. */
 int run_tell(struct results *store, int64_t run, struct scenario *scenario, const struct scenario_override *overrides,
              size_t override_count, const struct command_context *command, const struct output *output, json_t *answers,
              struct user_error *error);

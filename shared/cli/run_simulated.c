@@ -5,6 +5,7 @@
 #include "host/progress.h"
 #include "run/results/results.h"
 #include "cli/commands.h"
+#include "cli/report_run.h"
 #include "run/stored_run.h"
 #include "sim/sim_run.h"
 #include "host/thread_pool.h"
@@ -100,8 +101,7 @@ static int sweep_all(struct sweep *sweep, const struct command_context *command,
         int exit = tell(sweep, &sweep->variants[i], command, &output, answers, error);
         worst = exit > worst ? exit : worst;
     }
-    if (output.format == OUTPUT_JSON)
-        output_json(&output, sweep->count == 1 && json_array_size(answers) == 1 ? json_array_get(answers, 0) : answers);
+    report_runs(answers, sweep->count > 1, &output);
     json_decref(answers);
     return !whole && worst < EXIT_INTERRUPTED ? EXIT_INTERRUPTED : worst;
 }

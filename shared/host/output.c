@@ -1,5 +1,5 @@
 /* See output.h. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 
 #include "host/output.h"
 #include "host/memory.h"
@@ -7,9 +7,9 @@
 #include "base/check.h"
 
 #include <inttypes.h>
-#include <libsmartcols.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum cell_kind { CELL_NONE = 0, CELL_TEXT, CELL_INTEGER, CELL_FIXED };
@@ -25,6 +25,7 @@ struct column {
     char *key;
     char *heading;
     bool left; /* some cell is text */
+    unsigned optional;
 };
 
 struct table {
@@ -34,7 +35,8 @@ struct table {
     size_t column_count;
     size_t row_count;
     size_t row_room;
-    size_t next; /* column of the next cell of the last row */
+    size_t next;   /* column of the next cell of the last row */
+    size_t marked; /* of the rows, from 1; 0: none */
 };
 
 /* A number with its sign, point and nine decimals, and the end. */
@@ -70,6 +72,18 @@ void table_column(struct table *table, const char *key, const char *heading)
     table->columns = memory_resized(table->columns, count * sizeof *table->columns);
     table->columns[table->column_count] = (struct column){.key = memory_copy(key), .heading = memory_copy(heading)};
     table->column_count = count;
+}
+
+void table_column_optional(struct table *table, unsigned rank)
+{
+    CHECK(table->column_count > 0);
+    table->columns[table->column_count - 1].optional = rank;
+}
+
+void table_row_marked(struct table *table)
+{
+    CHECK(table->row_count > 0);
+    table->marked = table->row_count;
 }
 
 void table_row(struct table *table)
@@ -179,6 +193,25 @@ json_t *json_fixed(int64_t value, unsigned decimals)
 
 /* ---- Writing ---------------------------------------------------------------------------------------------------- */
 
+#define PIPE_WIDTH 120
+
+static size_t width_of(int descriptor, bool terminal)
+{
+    const char *columns = getenv("COLUMNS");
+    long asked = columns == NULL ? 0 : strtol(columns, NULL, 10);
+    struct winsize size;
+    if (asked > 0)
+        return (size_t)asked;
+    return terminal && ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : PIPE_WIDTH;
+}
+
+void output_bold(const struct output *output, const char *text, size_t width)
+{
+    fprintf(output->file, "%s%s%s", output->bold ? "\033[1m" : "", text, output->bold ? "\033[0m" : "");
+    for (size_t used = strlen(text); used < width; used++)
+        fputc(' ', output->file);
+}
+
 struct output output_to(FILE *file, const char *format)
 {
     static const char *const names[] = {"text", "json", "csv", "md"};
@@ -188,6 +221,11 @@ struct output output_to(FILE *file, const char *format)
             output.format = (enum output_format)(k + 1);
     int descriptor = fileno(file);
     output.terminal = output.format == OUTPUT_TEXT && descriptor >= 0 && isatty(descriptor);
+    const char *no_color = getenv("NO_COLOR");
+    const char *term = getenv("TERM");
+    output.bold =
+        output.terminal && (no_color == NULL || *no_color == '\0') && term != NULL && strcmp(term, "dumb") != 0;
+    output.width = width_of(descriptor, output.terminal);
     return output;
 }
 
@@ -202,7 +240,8 @@ static size_t text_width(const char *text)
 
 static void write_padded(FILE *file, const char *text, size_t width, bool right, bool last)
 {
-    size_t pad = width - text_width(text);
+    size_t used = text_width(text);
+    size_t pad = width > used ? width - used : 0;
     for (size_t k = 0; right && k < pad; k++)
         fputc(' ', file);
     fputs(text, file);
@@ -212,44 +251,120 @@ static void write_padded(FILE *file, const char *text, size_t width, bool right,
         fputs("  ", file);
 }
 
-static void write_plain(FILE *file, const struct table *table)
+/* The widths of columns, and which are left out: 0. */
+static size_t *lay_out(const struct table *table, size_t width_max, size_t margin)
 {
-    size_t *widths = memory_zeroed(table->column_count, sizeof *widths);
+    size_t *widths = memory_zeroed(table->column_count + 1, sizeof *widths);
     char number[CELL_TEXT_MAX];
+    size_t total = margin;
     for (size_t c = 0; c < table->column_count; c++) {
         widths[c] = text_width(table->columns[c].heading);
         for (size_t r = 0; r < table->row_count; r++) {
             size_t width = text_width(cell_text(&table->cells[r * table->column_count + c], "-", number));
             widths[c] = width > widths[c] ? width : widths[c];
         }
+        total += widths[c] + (c > 0 ? 2 : 0);
     }
-    for (size_t r = 0; r <= table->row_count; r++) {
-        for (size_t c = 0; c < table->column_count; c++) {
-            const char *text = r == 0 ? table->columns[c].heading
-                                      : cell_text(&table->cells[(r - 1) * table->column_count + c], "-", number);
-            write_padded(file, text, widths[c], !table->columns[c].left, c + 1 == table->column_count);
-        }
-        fputc('\n', file);
+    while (total > width_max) {
+        unsigned rank = 0;
+        for (size_t c = 0; c < table->column_count; c++)
+            if (widths[c] > 0 && table->columns[c].optional > rank)
+                rank = table->columns[c].optional;
+        if (rank == 0)
+            break;
+        for (size_t c = 0; c < table->column_count; c++)
+            if (widths[c] > 0 && table->columns[c].optional == rank) {
+                total -= widths[c] + 2;
+                widths[c] = 0;
+            }
     }
-    free(widths);
+    return widths;
 }
 
-static void write_terminal(FILE *file, const struct table *table)
+/* On a terminal that is still too narrow the widest column of text is broken, between words. */
+static size_t broken_column(const struct output *output, const struct table *table, size_t *widths, size_t margin)
 {
-    struct libscols_table *layout = memory_given(scols_new_table());
-    scols_table_set_stream(layout, file);
-    for (size_t c = 0; c < table->column_count; c++)
-        memory_given(scols_table_new_column(layout, table->columns[c].heading, 0,
-                                    table->columns[c].left ? SCOLS_FL_WRAP : SCOLS_FL_RIGHT));
-    char number[CELL_TEXT_MAX];
-    for (size_t r = 0; r < table->row_count; r++) {
-        struct libscols_line *line = memory_given(scols_table_new_line(layout, NULL));
-        for (size_t c = 0; c < table->column_count; c++)
-            scols_line_set_data(line, c, cell_text(&table->cells[r * table->column_count + c], "-", number));
+    size_t total = margin;
+    size_t widest = table->column_count;
+    for (size_t c = 0; c < table->column_count; c++) {
+        total += widths[c] + (c > 0 && widths[c] > 0 ? 2 : 0);
+        if (table->columns[c].left && (widest == table->column_count || widths[c] > widths[widest]))
+            widest = c;
     }
-    if (table->row_count > 0)
-        scols_print_table(layout);
-    scols_unref_table(layout);
+    if (!output->terminal || total <= output->width || widest == table->column_count)
+        return table->column_count;
+    size_t over = total - output->width;
+    size_t word = 16; /* at the least, and the longest word of the column */
+    for (size_t r = 0; r < table->row_count; r++) {
+        const char *text = table->cells[r * table->column_count + widest].text;
+        while (text != NULL && *text != '\0') {
+            size_t length = strcspn(text, " ");
+            word = length > word ? length : word;
+            text += length + strspn(text + length, " ");
+        }
+    }
+    widths[widest] = widths[widest] > over + word ? widths[widest] - over : word;
+    return widest;
+}
+
+/* Bytes of the words at the start of `text` that fit so many columns; one word at least. */
+static size_t fitting(const char *text, size_t width)
+{
+    size_t used = strcspn(text, " ");
+    while (text[used] == ' ') {
+        size_t next = used + 1 + strcspn(text + used + 1, " ");
+        if (next > width)
+            break;
+        used = next;
+    }
+    return used;
+}
+
+static void write_text_row(const struct output *output, const struct table *table, const size_t *widths, size_t row,
+                           size_t broken, size_t last)
+{
+    char number[CELL_TEXT_MAX];
+    const char *rest = NULL; /* of the broken cell */
+    for (bool first = true; first || (rest != NULL && *rest != '\0'); first = false) {
+        if (table->marked > 0)
+            fputs(first && row > 0 && row == table->marked ? "> " : "  ", output->file);
+        for (size_t c = 0; c <= last; c++) {
+            const char *text = row == 0 ? table->columns[c].heading
+                                        : cell_text(&table->cells[(row - 1) * table->column_count + c], "-", number);
+            char part[1024];
+            if (widths[c] == 0)
+                continue;
+            if (c == broken) {
+                rest = first ? text : rest;
+                size_t length = fitting(rest, widths[c]);
+                snprintf(part, sizeof part, "%.*s", (int)length, rest);
+                rest += length;
+                rest += strspn(rest, " ");
+                text = part;
+            } else if (!first) {
+                text = "";
+            }
+            write_padded(output->file, text, widths[c], !table->columns[c].left, c == last);
+        }
+        fputc('\n', output->file);
+    }
+}
+
+static void write_text(const struct output *output, const struct table *table)
+{
+    const size_t margin = table->marked > 0 ? 2 : 0;
+    size_t *widths = lay_out(table, output->width, margin);
+    size_t broken = broken_column(output, table, widths, margin);
+    size_t last = 0;
+    for (size_t c = 0; c < table->column_count; c++)
+        last = widths[c] > 0 ? c : last;
+    for (size_t r = 0; r <= table->row_count; r++) {
+        bool bold = output->bold && (r == 0 || r == table->marked);
+        fputs(bold ? "\033[1m" : "", output->file);
+        write_text_row(output, table, widths, r, broken, last);
+        fputs(bold ? "\033[0m" : "", output->file);
+    }
+    free(widths);
 }
 
 static void write_csv_text(FILE *file, const char *text)
@@ -281,15 +396,15 @@ static void write_csv(FILE *file, const struct table *table)
     }
 }
 
-static void write_markdown_text(FILE *file, const char *text)
+static void write_markdown_text(FILE *file, bool bold, const char *text)
 {
-    fputs(" ", file);
+    fputs(bold ? " **" : " ", file);
     for (; *text != '\0'; text++) {
         if (*text == '|')
             fputc('\\', file);
         fputc(*text == '\n' ? ' ' : *text, file);
     }
-    fputs(" |", file);
+    fputs(bold ? "** |" : " |", file);
 }
 
 static void write_markdown(FILE *file, const struct table *table)
@@ -298,9 +413,9 @@ static void write_markdown(FILE *file, const struct table *table)
     for (size_t r = 0; r <= table->row_count; r++) {
         fputc('|', file);
         for (size_t c = 0; c < table->column_count; c++)
-            write_markdown_text(file, r == 0
-                                          ? table->columns[c].heading
-                                          : cell_text(&table->cells[(r - 1) * table->column_count + c], "-", number));
+            write_markdown_text(file, r > 0 && r == table->marked && c == 0,
+                                r == 0 ? table->columns[c].heading
+                                       : cell_text(&table->cells[(r - 1) * table->column_count + c], "-", number));
         fputc('\n', file);
         if (r > 0)
             continue;
@@ -328,10 +443,8 @@ void output_table(const struct output *output, const struct table *table)
         write_csv(file, table);
     else if (output->format == OUTPUT_MARKDOWN)
         write_markdown(file, table);
-    else if (output->terminal)
-        write_terminal(file, table);
     else
-        write_plain(file, table);
+        write_text(output, table);
 }
 
 json_t *table_json(const struct table *table)

@@ -379,7 +379,7 @@ void candidate_assess(struct candidate *candidate, const struct demand *demand, 
         if (first)
             bound_pool(candidate, deployment, n, candidate->choice.pool[pool].count, demand);
     }
-    if (!candidate->mixed)
+    if (!candidate->aggregated)
         bound_by_nics(candidate, deployment, demand);
     candidate->likely_micro_per_s = min_u64(candidate->likely_micro_per_s, candidate->bound_micro_per_s);
     deployment_free(deployment);

@@ -41,7 +41,7 @@ struct candidate {
     struct deployment_choice choice;
     struct run_models models; /* borrowed from the plan */
     struct step_scale scale;  /* what steps take of what the models say */
-    bool mixed;
+    bool aggregated;
     uint32_t prefill; /* instances; mixed ones count as decode */
     uint32_t decode;
     uint32_t machines;

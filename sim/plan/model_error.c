@@ -50,7 +50,7 @@ void step_error_span(int64_t bias_ppm, int64_t p90_ppm, struct step_error *error
     error->fast_permille = truly_permille(bias_ppm + scatter_ppm);
     error->slow_permille = truly_permille(bias_ppm - scatter_ppm);
     /* The root of two in thousandths. */
-    error->apart_permille = truly_permille(scatter_ppm * 1414 / 1000 * MILLION / unbiased_ppm);
+    error->relative_permille = truly_permille(scatter_ppm * 1414 / 1000 * MILLION / unbiased_ppm);
     error->bias_permille = (int32_t)(bias_ppm / 1000);
     error->p90_permille = (uint32_t)(p90_ppm / 1000);
 }

@@ -25,11 +25,12 @@
 enum step_kind { STEP_PREFILL = 0, STEP_DECODE = 1, STEP_KINDS = 2 };
 
 struct step_error {
-    uint32_t fast_permille;  /* what a step truly takes, of what the model says: from */
-    uint32_t slow_permille;  /* ... to */
-    uint32_t apart_permille; /* what a step of one sharding takes at the least, where another's is as the model says */
-    uint32_t rows;           /* cases behind it */
-    int32_t bias_permille;   /* as validated */
+    uint32_t fast_permille; /* what a step truly takes, of what the model says: from */
+    uint32_t slow_permille; /* ... to */
+    uint32_t
+        relative_permille; /* what a step of one sharding takes at the least, where another's is as the model says */
+    uint32_t rows;         /* cases behind it */
+    int32_t bias_permille; /* as validated */
     uint32_t p90_permille;
     char class_name[64]; /* "sglang, H200, mla-moe"; "any engine, ..." */
 };

@@ -25,17 +25,28 @@ struct trace_rows probe_trace_rows(const struct load *load, const struct trace_f
     return rows;
 }
 
+/* The mean rate within a window of a trace whose arrivals are spaced so that all of the trace has `rate`. */
+static uint64_t paced_rate(uint64_t rate, uint32_t count, int64_t span_ns, uint32_t all, int64_t all_span_ns)
+{
+    uint128 paced = (uint128)rate * count * (uint64_t)max_i64(1, all_span_ns) / max_u32(1, all);
+    paced /= (uint64_t)max_i64(1, span_ns);
+    return paced > UINT64_MAX ? UINT64_MAX : max_u64(1, (uint64_t)paced);
+}
+
 static void cut_trace(const struct probe_input *input, struct load *load)
 {
     const struct trace_file *trace = input->recorded;
     struct trace_rows rows = probe_trace_rows(load, trace);
     uint32_t length = max_u32(1, min_u32(input->requests, rows.count));
     uint32_t spare = rows.count - min_u32(length, rows.count);
-    uint32_t slices = max_u32(2, input->seeds);
-    uint32_t first = rows.first + (uint32_t)((uint64_t)spare * ((input->seed - 1) % slices) / (slices - 1));
+    uint32_t windows = max_u32(2, input->seeds);
+    uint32_t first = rows.first + (uint32_t)((uint64_t)spare * ((input->seed - 1) % windows) / (windows - 1));
     load->trace_window_start_ns = trace->arrival_ns[first];
     load->trace_window_ns = trace->arrival_ns[first + length - 1] - trace->arrival_ns[first] + 1;
     load->trace_repeat = 1;
+    load->rate_micro_per_s =
+        paced_rate(input->rate_micro_per_s, length, load->trace_window_ns, rows.count,
+                   trace->arrival_ns[rows.first + rows.count - 1] - trace->arrival_ns[rows.first] + 1);
 }
 
 struct load probe_load(const struct probe_input *input)
@@ -46,8 +57,7 @@ struct load probe_load(const struct probe_input *input)
     load.duration_ns = 0;
     if (load.arrivals == ARRIVAL_TRACE)
         cut_trace(input, &load);
-    uint64_t span_ns =
-        mul_div_ceil_u64((uint64_t)input->requests * 1000000, (uint64_t)NS_PER_S, input->rate_micro_per_s);
+    uint64_t span_ns = mul_div_ceil_u64((uint64_t)input->requests * 1000000, (uint64_t)NS_PER_S, load.rate_micro_per_s);
     load.warmup_ns = (int64_t)(span_ns / WARMUP_SHARE);
     return load;
 }

@@ -55,8 +55,8 @@ struct probe_input {
     const struct run_models *models;
     const struct trace_file *recorded; /* NULL unless the load is a trace */
     uint64_t rate_micro_per_s;
-    uint64_t seed;                  /* 1, 2, ...: also which slice of a trace is played */
-    uint32_t seeds;                 /* of the search: slices are spread over the trace */
+    uint64_t seed;                  /* 1, 2, ...: also which window of a trace is played */
+    uint32_t seeds;                 /* of the search: windows are spread over the trace */
     uint32_t requests;              /* to play; a trace has as many at most */
     bool stop_early;                /* give up when too many requests have missed a target */
     const struct step_scale *scale; /* what steps take of what the models say, which must be given; NULL: all of it */
@@ -70,8 +70,8 @@ struct trace_rows {
 struct trace_rows probe_trace_rows(const struct load *load, const struct trace_file *recorded);
 
 /* The load that a probe plays: the scenario's own at the wanted rate, over the wanted number of requests, of which the
- * first tenth of the time warms up. A trace is cut to the seed's slice of it, and it is the slice's own mean rate that
- * is scaled. */
+ * first tenth of the time warms up. A trace is cut to the seed's window of it; the rate is that of the whole trace, and
+ * a window that is busier than the whole stays so. */
 struct load probe_load(const struct probe_input *input);
 
 /* Runs it. False with a sentence in `error` when the run itself failed (refused, no progress, a broken invariant). */

@@ -68,7 +68,7 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
         .recorded = plan->recorded,
         .rate_micro_per_s = rate_micro_per_s,
         .seed = seed,
-        .seeds = plan->scenario->plan.seeds,
+        .seeds = plan->seeds,
         .requests = requests,
         .stop_early = early,
     };
@@ -86,45 +86,30 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
     return ran;
 }
 
-struct bracket {
-    uint64_t low;  /* passed; 0: nothing has */
-    uint64_t high; /* failed; 0: nothing has */
-};
-
-/* The next rate to try; 0 when the bracket is narrow enough or an end of the reach is. */
-static uint64_t next_rate(const struct bracket *bracket, const struct reach *reach)
+/* The next rate to try; 0 when the bracket is narrow enough or an end of the range is. */
+static uint64_t next_rate(const struct bracket *bracket, const struct search_range *range)
 {
     if (bracket->low == 0 && bracket->high == 0)
-        return reach->start;
+        return range->start;
     if (bracket->high == 0)
-        return bracket->low >= reach->ceiling ? 0
-                                              : min_u64(reach->ceiling, bracket->low + bracket->low / reach->part + 1);
+        return bracket->low >= range->ceiling ? 0
+                                              : min_u64(range->ceiling, bracket->low + bracket->low / range->part + 1);
     if (bracket->low == 0) {
-        uint64_t rate = bracket->high - bracket->high / reach->part;
-        return rate < reach->floor || rate == bracket->high ? 0 : rate;
+        uint64_t rate = bracket->high - bracket->high / range->part;
+        return rate < range->floor || rate == bracket->high ? 0 : rate;
     }
-    if (bracket->high - bracket->low <= bracket->low / reach->fine)
+    if (bracket->high - bracket->low <= bracket->low / range->fine)
         return 0;
     return bracket->low + (bracket->high - bracket->low) / 2;
 }
 
-/* A trace is played whole where it is shorter than what the scenario asks for. */
-uint32_t plan_requests(const struct plan *plan)
+bool plan_search_rate(struct plan *plan, const struct candidate *candidate, const struct search_range *range,
+                      uint64_t seed, uint32_t requests, uint64_t *rate, struct probe *at, struct probe *above)
 {
-    uint32_t requests = plan->scenario->plan.requests;
-    if (plan->recorded == NULL)
-        return requests;
-    struct trace_rows rows = probe_trace_rows(&plan->scenario->load, plan->recorded);
-    return min_u32(requests, rows.count);
-}
-
-bool plan_search_rate(struct plan *plan, const struct candidate *candidate, const struct reach *reach, uint64_t seed,
-                      uint32_t requests, uint64_t *rate, struct probe *at, struct probe *above)
-{
-    struct bracket bracket = {0, 0};
+    struct bracket bracket = range->bracket;
     struct probe probe;
     uint64_t next;
-    while ((next = next_rate(&bracket, reach)) != 0) {
+    while ((next = next_rate(&bracket, range)) != 0) {
         if (!plan_probe(plan, candidate, next, seed, requests, true, &probe))
             return false;
         *(probe.passed ? &bracket.low : &bracket.high) = next;
@@ -136,23 +121,93 @@ bool plan_search_rate(struct plan *plan, const struct candidate *candidate, cons
     return true;
 }
 
-void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t seed_index)
+/* What a candidate must serve under a seed to stay in the running: the rate that is to be served, or, less the slack,
+ * as much for its cost as the rival under the same seed. 0: it need not. */
+static uint64_t challenge(const struct plan *plan, const struct candidate *candidate,
+                          const struct plan_candidate *rival, uint32_t seed_index)
+{
+    if (plan->scenario->plan.goal == PLAN_SERVE_RATE)
+        return plan->scenario->plan.rate_micro_per_s;
+    if (rival == NULL)
+        return 0;
+    uint64_t equal =
+        mul_div_floor_u64(rival->seed_micro_per_s[seed_index], candidate->cost, max_u64(1, rival->candidate.cost));
+    return mul_div_floor_u64(equal, 1000, 1000 + SEED_SLACK_PERMILLE);
+}
+
+/* Whether the candidate meets none of the challenges, one a window; the first seed alone where seeds are alike. The
+ * answer to the first is noted in the bracket. False when interrupted or failed. */
+static bool meet_challenges(struct plan *plan, struct plan_candidate *item, const struct plan_candidate *rival,
+                            struct bracket *bracket, bool *dismissed)
+{
+    uint32_t windows = plan->windows ? plan->seeds : 1;
+    *dismissed = false;
+    for (uint32_t s = 0; s < windows; s++) {
+        uint64_t rate = challenge(plan, &item->candidate, rival, s);
+        if (rate == 0)
+            return true;
+        struct probe probe;
+        if (!plan_probe(plan, &item->candidate, rate, s + 1, plan->requests, true, &probe))
+            return false;
+        if (s == 0 && probe.passed)
+            item->at[0] = probe;
+        if (s == 0 && !probe.passed)
+            item->above[0] = probe;
+        if (s == 0)
+            *(probe.passed ? &bracket->low : &bracket->high) = rate;
+        if (probe.passed)
+            return true;
+        item->dismissed_micro_per_s = max_u64(item->dismissed_micro_per_s, rate);
+    }
+    *dismissed = true;
+    return true;
+}
+
+/* The whole trace, from where its windows are. */
+static void search_whole(struct plan *plan, struct plan_candidate *item)
+{
+    uint64_t sum = 0;
+    for (uint32_t s = 0; s < plan->seeds; s++)
+        sum += item->seed_micro_per_s[s];
+    uint64_t start = max_u64(1000, sum / plan->seeds);
+    struct search_range range = {.start = start, .floor = max_u64(1, start / 64), .part = 8, .fine = 32};
+    range.ceiling = max_u64(start, plan_with_slack(item->candidate.bound_micro_per_s, PLAN_BOUND_SLACK_PERMILLE));
+    item->whole_done = plan_search_rate(plan, &item->candidate, &range, 1, plan->rows, &item->whole_micro_per_s,
+                                        &item->whole_at, &item->whole_above);
+}
+
+void plan_search_seed(struct plan *plan, struct plan_candidate *item, uint32_t seed_index,
+                      const struct plan_candidate *rival, bool challenged)
 {
     const struct candidate *candidate = &item->candidate;
+    if (seed_index == WHOLE_TRACE) {
+        search_whole(plan, item);
+        return;
+    }
     uint64_t seed = seed_index + 1;
     uint64_t start = max_u64(1000, candidate->likely_micro_per_s / 10 * 7);
-    struct reach reach = {.start = start, .floor = max_u64(1, start / 64), .part = 5, .fine = 32};
-    reach.ceiling = max_u64(start, plan_with_slack(candidate->bound_micro_per_s, PLAN_BOUND_SLACK_PERMILLE));
+    struct search_range range = {.start = start, .floor = max_u64(1, start / 64), .part = 5, .fine = 32};
+    range.ceiling = max_u64(start, plan_with_slack(candidate->bound_micro_per_s, PLAN_BOUND_SLACK_PERMILLE));
     if (seed_index > 0 && item->seed_micro_per_s[0] > 0) {
-        reach.start = item->seed_micro_per_s[0];
-        reach.part = 20;
+        range.start = item->seed_micro_per_s[0];
+        range.part = 20;
     }
-    uint32_t requests = plan_requests(plan);
+    uint32_t requests = plan->requests;
     uint64_t rate;
     if (seed_index == 0 && !plan_probe(plan, candidate, max_u64(1, start / 20), seed, min_u32(LIGHT_REQUESTS, requests),
                                        false, &item->light))
         return;
-    if (!plan_search_rate(plan, candidate, &reach, seed, requests, &rate, &item->at[seed_index],
+    if (seed_index == 0 && challenged) {
+        bool dismissed;
+        if (!meet_challenges(plan, item, rival, &range.bracket, &dismissed))
+            return;
+        if (dismissed) {
+            item->seed_done[0] = true;
+            return;
+        }
+        item->dismissed_micro_per_s = 0;
+    }
+    if (!plan_search_rate(plan, candidate, &range, seed, requests, &rate, &item->at[seed_index],
                           &item->above[seed_index]))
         return;
     uint32_t overloading = max_u32(requests / 4, min_u32(OVERLOAD_REQUESTS_MIN, requests));

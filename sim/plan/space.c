@@ -1,5 +1,6 @@
 /* The space a scenario spans: every pair of a prefill and a decode pool, every sharding each offers, every pair of
- * counts in their ranges that the budget of machines allows; and the colocated variants.
+ * counts in their ranges that the budget of machines allows; and aggregated workers, by sharding, token budget and
+ * count.
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
@@ -9,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Token budgets of the colocated variants. A small one protects decoding from prompts, a large one feeds the prompts;
- * what is best depends on the targets, so both ends are tried. */
-static const uint32_t mixed_budgets[] = {512, 2048, 8192};
+/* Token budgets of aggregated workers. A small one protects decoding from prompts, a large one feeds the prompts; what
+ * is best depends on the targets. */
+static const uint32_t budgets[] = {512, 2048, 8192};
 
 static struct plan_candidate *add(struct plan *plan)
 {
@@ -63,7 +64,7 @@ static void side_text(const struct plan *plan, uint32_t pool, uint32_t sharding,
         snprintf(text, size, "%s%s%s", parallelism, differ ? " on " : "", differ ? p->hardware.gpu : "");
 }
 
-/* What mixed instances of a pool run on: the same machines at the same price are one kind. */
+/* What aggregated workers of a pool run on: the same machines at the same price are one kind. */
 static bool same_machines(const struct hardware *a, const struct hardware *b)
 {
     return strcmp(a->name, b->name) == 0 && a->usd_micros_per_gpu_hour == b->usd_micros_per_gpu_hour &&
@@ -139,6 +140,145 @@ static void add_counts(struct plan *plan, const uint32_t pools[2], const uint32_
             add_pair(plan, pools, shardings, prefill, decode);
 }
 
+/* Dollars compare candidates only where every machine has a price. */
+bool plan_priced(const struct scenario *scenario)
+{
+    for (uint32_t p = 0; p < scenario->pool_count; p++)
+        if (scenario->pools[p].hardware.usd_micros_per_gpu_hour == 0)
+            return false;
+    return true;
+}
+
+/* ---- Aggregated -------------------------------------------------------------------------------------------------- */
+
+/* The scenario in which a pool's machines serve alone, prompts and decoding in one worker, with a budget of tokens a
+ * step. */
+static struct scenario *aggregated_variant(struct plan *plan, uint32_t pool, uint32_t budget)
+{
+    struct scenario *variant = memory_get(sizeof *variant);
+    *variant = *plan->scenario;
+    variant->pool_count = 1;
+    variant->pools[0] = plan->scenario->pools[pool];
+    variant->pools[0].placement = (struct placement){.kind = PLACEMENT_PACKED}; /* by other pools there are none */
+    variant->pools[0].scheduler.token_budget = budget;
+    if (variant->pools[0].role != ROLE_MIXED) {
+        snprintf(variant->pools[0].name, sizeof variant->pools[0].name, "mixed");
+        variant->pools[0].role = ROLE_MIXED;
+        /* A prefill pool's limits were not set with decoding in mind. */
+        for (uint32_t p = 0; p < plan->scenario->pool_count; p++)
+            variant->pools[0].scheduler.batch_max =
+                max_u32(variant->pools[0].scheduler.batch_max, plan->scenario->pools[p].scheduler.batch_max);
+    }
+    /* Aggregated workers draft as the decoders do. */
+    const struct pool *drafter = scenario_drafter(plan->scenario, &plan->scenario->pools[pool]);
+    if (drafter != NULL) {
+        variant->pools[0].scheduler.draft_tokens = drafter->scheduler.draft_tokens;
+        variant->pools[0].scheduler.acceptance_permille = drafter->scheduler.acceptance_permille;
+        variant->pools[0].draft = drafter->draft;
+    }
+    struct plan_result *result = plan->result;
+    result->variants = memory_resized(result->variants, (result->variant_count + 1) * sizeof *result->variants);
+    result->variants[result->variant_count++] = variant;
+    return variant;
+}
+
+static void add_aggregated(struct plan *plan, const struct scenario *variant, uint32_t pool, uint32_t sharding,
+                           uint32_t count)
+{
+    uint32_t machines_max = plan->scenario->plan.nodes_max > 0 ? plan->scenario->plan.nodes_max : UINT32_MAX;
+    struct candidate *candidate = &add(plan)->candidate;
+    candidate->scenario = variant;
+    candidate->aggregated = true;
+    candidate->decode = count;
+    candidate->choice.pool_count = 1;
+    candidate->choice.pool[0].count = count;
+    candidate->choice.pool[0].sharding = sharding;
+    candidate->models.pool_count = 1;
+    set_model(plan, candidate, pool, sharding, 0);
+    side_text(plan, pool, sharding, candidate->sharding, sizeof candidate->sharding);
+    snprintf(candidate->label, sizeof candidate->label, "%u x %s aggregated, budget %u", count, candidate->sharding,
+             variant->pools[0].scheduler.token_budget);
+    assess(plan, candidate);
+    if (candidate->machines > machines_max)
+        plan->result->count--;
+}
+
+/* How many workers of so many ranks a number of machines holds. */
+static uint32_t workers_on(uint32_t machines, uint32_t ranks, uint32_t node_gpus)
+{
+    return ranks <= node_gpus ? machines * (node_gpus / ranks) : machines / ceil_div_u32(ranks, node_gpus);
+}
+
+/* Workers that serve alone share nothing but the router: per dollar, more of them serve no less. Where the most for the
+ * money is wanted, only the most of them are searched, and the most that leave no machine in part unused. */
+static void add_aggregated_counts(struct plan *plan, const struct scenario *variant, uint32_t pool, uint32_t sharding,
+                                  uint32_t least, uint32_t most)
+{
+    const struct pool *p = &plan->scenario->pools[pool];
+    uint32_t ranks = kv_ranks(&p->shardings[sharding]);
+    uint32_t filling = most;
+    while (filling > least && filling * ranks % p->hardware.gpus_per_node != 0)
+        filling--;
+    bool all = plan->options->exhaustive || plan->scenario->plan.goal == PLAN_SERVE_RATE;
+    for (uint32_t count = max_u32(1, least); count <= most; count++)
+        if (all || count == most || count == filling)
+            add_aggregated(plan, variant, pool, sharding, count);
+}
+
+/* Whether an earlier pool of the scenario offers the same machines and sharding. */
+static bool seen_before(const struct scenario *scenario, uint32_t pool, uint32_t sharding)
+{
+    const struct pool *p = &scenario->pools[pool];
+    for (uint32_t i = 0; i <= pool; i++) {
+        const struct pool *q = &scenario->pools[i];
+        if (q->role == ROLE_MIXED || !same_machines(&q->hardware, &p->hardware))
+            continue;
+        for (uint32_t s = 0; s < (i == pool ? sharding : q->sharding_count); s++)
+            if (parallelism_same(&q->shardings[s], &p->shardings[sharding]))
+                return true;
+    }
+    return false;
+}
+
+static void enumerate_aggregated(struct plan *plan, uint32_t pool, uint32_t budget, uint32_t machines)
+{
+    const struct pool *p = &plan->scenario->pools[pool];
+    const struct scenario *variant = NULL;
+    for (uint32_t s = 0; s < p->sharding_count; s++) {
+        bool own = p->role == ROLE_MIXED;
+        if (!own && seen_before(plan->scenario, pool, s))
+            continue;
+        if (variant == NULL)
+            variant = aggregated_variant(plan, pool, budget);
+        uint32_t fits = workers_on(machines, kv_ranks(&p->shardings[s]), p->hardware.gpus_per_node);
+        uint32_t most = !own ? fits : plan->scenario->plan.nodes_max > 0 ? min_u32(fits, p->count_max) : p->count_max;
+        add_aggregated_counts(plan, variant, pool, s, own ? p->count_min : 1, most);
+    }
+}
+
+/* A mixed pool's own counts; and, where the scenario wants the comparison, as many workers as the machines of a prefill
+ * or decode pool hold. */
+static void enumerate_all_aggregated(struct plan *plan)
+{
+    const struct scenario *scenario = plan->scenario;
+    uint32_t machines = scenario->plan.nodes_max;
+    for (uint32_t i = 0; i < plan->result->count && scenario->plan.nodes_max == 0; i++)
+        machines = max_u32(machines, plan->result->items[i].candidate.machines);
+    for (uint32_t pool = 0; pool < scenario->pool_count; pool++) {
+        const struct pool *p = &scenario->pools[pool];
+        bool own = p->role == ROLE_MIXED;
+        if (!own && !scenario->plan.compare_mixed)
+            continue;
+        bool standard = false;
+        for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
+            enumerate_aggregated(plan, pool, budgets[b], machines);
+            standard |= budgets[b] == p->scheduler.token_budget;
+        }
+        if (own && !standard)
+            enumerate_aggregated(plan, pool, p->scheduler.token_budget, machines);
+    }
+}
+
 bool plan_enumerate(struct plan *plan)
 {
     const struct scenario *scenario = plan->scenario;
@@ -153,95 +293,8 @@ bool plan_enumerate(struct plan *plan)
                     add_counts(plan, (uint32_t[]){p, d}, (uint32_t[]){s, t});
         }
     }
+    enumerate_all_aggregated(plan);
     return plan->result->count > 0;
-}
-
-/* Dollars compare candidates only where every machine has a price. */
-bool plan_priced(const struct scenario *scenario)
-{
-    for (uint32_t p = 0; p < scenario->pool_count; p++)
-        if (scenario->pools[p].hardware.usd_micros_per_gpu_hour == 0)
-            return false;
-    return true;
-}
-
-/* ---- Colocated --------------------------------------------------------------------------------------------------- */
-
-static struct scenario *mixed_variant(struct plan *plan, uint32_t pool, uint32_t budget)
-{
-    struct scenario *variant = memory_get(sizeof *variant);
-    *variant = *plan->scenario;
-    variant->pool_count = 1;
-    variant->pools[0] = plan->scenario->pools[pool];
-    snprintf(variant->pools[0].name, sizeof variant->pools[0].name, "mixed");
-    variant->pools[0].role = ROLE_MIXED;
-    variant->pools[0].placement = (struct placement){.kind = PLACEMENT_PACKED}; /* by other pools there are none */
-    variant->pools[0].scheduler.token_budget = budget;
-    /* A prefill pool's limits were not set with decoding in mind. */
-    for (uint32_t p = 0; p < plan->scenario->pool_count; p++)
-        variant->pools[0].scheduler.batch_max =
-            max_u32(variant->pools[0].scheduler.batch_max, plan->scenario->pools[p].scheduler.batch_max);
-    /* Colocated instances draft as the decoders do. */
-    const struct pool *drafter = scenario_drafter(plan->scenario, &plan->scenario->pools[pool]);
-    if (drafter != NULL) {
-        variant->pools[0].scheduler.draft_tokens = drafter->scheduler.draft_tokens;
-        variant->pools[0].scheduler.acceptance_permille = drafter->scheduler.acceptance_permille;
-        variant->pools[0].draft = drafter->draft;
-    }
-    struct plan_result *result = plan->result;
-    result->variants = memory_resized(result->variants, (result->variant_count + 1) * sizeof *result->variants);
-    result->variants[result->variant_count++] = variant;
-    return variant;
-}
-
-static void add_mixed(struct plan *plan, uint32_t pool, uint32_t sharding, uint32_t budget, uint32_t machines)
-{
-    const struct pool *p = &plan->scenario->pools[pool];
-    uint32_t ranks = kv_ranks(&p->shardings[sharding]);
-    uint32_t node_gpus = p->hardware.gpus_per_node;
-    uint32_t count = ranks <= node_gpus ? machines * (node_gpus / ranks) : machines / ceil_div_u32(ranks, node_gpus);
-    if (count == 0)
-        return;
-    struct scenario *variant = mixed_variant(plan, pool, budget);
-    struct candidate *candidate = &add(plan)->candidate;
-    candidate->scenario = variant;
-    candidate->mixed = true;
-    candidate->decode = count;
-    candidate->choice.pool_count = 1;
-    candidate->choice.pool[0].count = count;
-    candidate->choice.pool[0].sharding = sharding;
-    candidate->models.pool_count = 1;
-    set_model(plan, candidate, pool, sharding, 0);
-    side_text(plan, pool, sharding, candidate->sharding, sizeof candidate->sharding);
-    snprintf(candidate->label, sizeof candidate->label, "%u x mixed %s, budget %u", count, candidate->sharding, budget);
-    assess(plan, candidate);
-}
-
-/* Whether an earlier pool of the scenario offers the same machines and sharding. */
-static bool seen_before(const struct scenario *scenario, uint32_t pool, uint32_t sharding)
-{
-    const struct pool *p = &scenario->pools[pool];
-    for (uint32_t i = 0; i <= pool; i++) {
-        const struct pool *q = &scenario->pools[i];
-        if (!same_machines(&q->hardware, &p->hardware))
-            continue;
-        for (uint32_t s = 0; s < (i == pool ? sharding : q->sharding_count); s++)
-            if (parallelism_same(&q->shardings[s], &p->shardings[sharding]))
-                return true;
-    }
-    return false;
-}
-
-void plan_enumerate_colocated(struct plan *plan, uint32_t machines)
-{
-    const struct scenario *scenario = plan->scenario;
-    for (uint32_t pool = 0; pool < scenario->pool_count; pool++)
-        for (uint32_t s = 0; s < scenario->pools[pool].sharding_count; s++) {
-            if (seen_before(scenario, pool, s))
-                continue;
-            for (size_t b = 0; b < sizeof mixed_budgets / sizeof *mixed_budgets; b++)
-                add_mixed(plan, pool, s, mixed_budgets[b], machines);
-        }
 }
 
 void plan_space_free(struct plan *plan)

@@ -1,5 +1,5 @@
 /* What the probes of a candidate say: its rate and how sure that is, what binds it, what it costs; the frontier; and
- * the recommendation.
+ * the recommendation, as facts.
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
@@ -20,7 +20,7 @@ uint64_t plan_student_t_milli(uint32_t n)
     return n < sizeof points / sizeof *points ? points[n] : 2131;
 }
 
-void plan_sum_up_rate(struct plan_candidate *item)
+void plan_sum_up_rate(struct plan_candidate *item, bool all)
 {
     uint32_t seeds = item->seeds;
     uint64_t sum = 0;
@@ -39,9 +39,9 @@ void plan_sum_up_rate(struct plan_candidate *item)
         double d = (double)item->seed_micro_per_s[s] - (double)item->rate_micro_per_s;
         squares += d * d;
     }
-    /* The bracket itself leaves three per cent open; no interval is narrower than that. One seed has no interval: it is
-     * taken to be as far off as the slack that kept it from more seeds. */
-    uint64_t half = item->rate_micro_per_s / (seeds > 1 ? 64 : 10);
+    /* The bracket itself leaves three per cent open; no interval is narrower than that. One seed of several has no
+     * interval: it is taken to be as far off as the slack that kept it from more seeds. */
+    uint64_t half = item->rate_micro_per_s / (all ? 64 : 10);
     if (seeds > 1) {
         double error = sqrt(squares / (seeds - 1) / seeds);
         half = max_u64(half, (uint64_t)(error * (double)plan_student_t_milli(seeds) / 1000));
@@ -95,19 +95,20 @@ static bool nic_saturated(const struct look *look)
     return max_u32(look->probe->nic_busy, look->overload->nic_busy) >= SATURATED_PERMILLE;
 }
 
-/* Of the decode side's busy time, in permille: what a mixed instance spends on prompts. */
+/* Of the decode side's busy time, in permille: what an aggregated worker spends on prompts. */
 static uint64_t prompt_share(const struct look *look)
 {
     const struct candidate *candidate = look->candidate;
     const struct probe *probe = look->probe;
-    if (!candidate->mixed || probe->decode_busy == 0)
+    if (!candidate->aggregated || probe->decode_busy == 0)
         return 0;
     uint128 prompts_ns_per_s = (uint128)probe->rate_micro_per_s * candidate->prompt_ns / 1000000 / candidate->decode;
     return min_u64(1000, (uint64_t)(prompts_ns_per_s * 1000 * 1000 / (uint64_t)NS_PER_S / probe->decode_busy));
 }
 
-/* Whether prompts stretch the steps of a mixed instance more than the growing batch does: with a share s of the time
- * spent on prompts they take 1 / (1 - s) of the growth of TPOT since nothing else was there, and the batch the rest. */
+/* Whether prompts stretch the steps of an aggregated worker more than the growing batch does: with a share s of the
+ * time spent on prompts they take 1 / (1 - s) of the growth of TPOT since nothing else was there, and the batch the
+ * rest. */
 static bool prompts_interfere(const struct look *look)
 {
     uint64_t left = 1000 - prompt_share(look);
@@ -135,7 +136,7 @@ static enum bound decode_bound(const struct look *look)
     /* Where one request in ten or more loses its pages and is computed again, memory is what is short. */
     if (look->probe->preempted >= 100)
         return BOUND_KV_CAPACITY;
-    if (look->candidate->mixed && prompts_interfere(look))
+    if (look->candidate->aggregated && prompts_interfere(look))
         return BOUND_PREFILL_INTERFERENCE;
     return step_bound(look->probe);
 }
@@ -148,7 +149,7 @@ static enum bound nic_bound(const struct probe *probe)
 /* Requests that wait for a prefiller: it computes, or its pages are held by transfers that do not get away. */
 static enum bound prefill_bound(const struct look *look)
 {
-    if (look->candidate->mixed)
+    if (look->candidate->aggregated)
         return prompt_share(look) > 500 ? BOUND_PREFILL_COMPUTE : step_bound(look->probe);
     if (nic_saturated(look) && !prefill_saturated(look))
         return nic_bound(look->probe);
@@ -160,7 +161,7 @@ static enum bound prefill_bound(const struct look *look)
  * the queue. */
 static enum bound admission_bound(const struct look *look)
 {
-    if (look->candidate->mixed)
+    if (look->candidate->aggregated)
         return BOUND_KV_CAPACITY;
     if (prefill_saturated(look))
         return BOUND_PREFILL_COMPUTE;
@@ -209,7 +210,7 @@ static enum bound binding(const struct plan *plan, const struct plan_candidate *
 {
     struct look look = {
         .candidate = &item->candidate,
-        .probe = &item->above[item->worst_seed],
+        .probe = plan_above(item),
         .light = item->reachable ? &item->light : NULL,
         .overload = &item->overload,
     };
@@ -230,22 +231,54 @@ static enum bound binding(const struct plan *plan, const struct plan_candidate *
     return span_bound(&look, SPAN_COUNT - 1);
 }
 
+const struct probe *plan_at(const struct plan_candidate *item)
+{
+    return item->whole_done ? &item->whole_at : &item->at[item->worst_seed];
+}
+
+const struct probe *plan_above(const struct plan_candidate *item)
+{
+    return item->whole_done ? &item->whole_above : &item->above[item->worst_seed];
+}
+
+/* Dollars an hour over output tokens an hour at a rate; 0: no price is known. */
+static uint64_t usd_micros_per_mtok(const struct plan *plan, const struct candidate *candidate, uint64_t rate)
+{
+    uint64_t mean_output_milli = plan->demand.output_sum * 1000 / plan->demand.count;
+    uint64_t tokens_per_hour = mul_div_floor_u64(rate, mean_output_milli * 3600, 1000000000);
+    if (candidate->usd_micros_per_hour == 0 || tokens_per_hour == 0)
+        return 0;
+    return mul_div_ceil_u64(candidate->usd_micros_per_hour, 1000000, tokens_per_hour);
+}
+
+/* What a long trace makes of it, played whole: no window of it stands for the others. */
+static void take_whole(struct plan_candidate *item)
+{
+    item->reachable = item->whole_micro_per_s > 0;
+    item->rate_micro_per_s = item->whole_micro_per_s;
+    item->rate_low_micro_per_s = item->rate_micro_per_s - item->rate_micro_per_s / 64;
+    item->rate_high_micro_per_s = item->rate_micro_per_s + item->rate_micro_per_s / 64;
+}
+
 void plan_conclude(struct plan *plan, struct plan_candidate *item)
 {
     item->searched = true;
-    plan_sum_up_rate(item);
+    plan_sum_up_rate(item, item->seeds == plan->seeds);
+    if (item->whole_done)
+        take_whole(item);
     item->bound_by = binding(plan, item);
     if (!item->reachable)
         return;
-    item->capped = item->above[item->worst_seed].counted == 0;
-    if (item->overload.completed_micro_per_s > 0)
-        item->saturation_permille = (uint32_t)min_u64(
-            9999, mul_div_floor_u64(item->rate_micro_per_s, 1000, item->overload.completed_micro_per_s));
-    /* Dollars an hour over output tokens an hour at that rate. */
-    uint64_t mean_output_milli = plan->demand.output_sum * 1000 / plan->demand.count;
-    uint64_t tokens_per_hour = mul_div_floor_u64(item->rate_micro_per_s, mean_output_milli * 3600, 1000000000);
-    if (item->candidate.usd_micros_per_hour > 0 && tokens_per_hour > 0)
-        item->usd_micros_per_mtok = mul_div_ceil_u64(item->candidate.usd_micros_per_hour, 1000000, tokens_per_hour);
+    item->capped = plan_above(item)->counted == 0;
+    uint64_t most = item->overload.completed_micro_per_s;
+    if (most > 0) {
+        item->saturation_permille = (uint32_t)min_u64(1000, mul_div_floor_u64(item->rate_micro_per_s, 1000, most));
+        item->short_probes = item->rate_micro_per_s > plan_with_slack(most, 50);
+    }
+    item->usd_micros_per_mtok = usd_micros_per_mtok(plan, &item->candidate, item->rate_micro_per_s);
+    if (plan->scenario->plan.goal == PLAN_SERVE_RATE)
+        item->asked_usd_micros_per_mtok =
+            usd_micros_per_mtok(plan, &item->candidate, plan->scenario->plan.rate_micro_per_s);
 }
 
 /* ---- Frontier ---------------------------------------------------------------------------------------------------- */
@@ -257,7 +290,7 @@ static void add_point(struct frontier_point *points, uint32_t *count, uint32_t c
         return;
     struct frontier_point *point = &points[(*count)++];
     *point = (struct frontier_point){
-        .mixed = candidate->mixed,
+        .aggregated = candidate->aggregated,
         .rate_micro_per_s = probe->rate_micro_per_s,
         .tokens_per_s_per_user_milli = (uint64_t)(1000 * NS_PER_S / probe->tpot_ns[PROBE_P50]),
         .tokens_per_s_per_gpu_milli = probe->output_tokens_per_s * 1000 / candidate->gpus,
@@ -269,8 +302,8 @@ static int by_user(const void *left, const void *right)
 {
     const struct frontier_point *a = left;
     const struct frontier_point *b = right;
-    if (a->mixed != b->mixed)
-        return a->mixed ? 1 : -1;
+    if (a->aggregated != b->aggregated)
+        return a->aggregated ? 1 : -1;
     if (a->tokens_per_s_per_user_milli != b->tokens_per_s_per_user_milli)
         return a->tokens_per_s_per_user_milli > b->tokens_per_s_per_user_milli ? -1 : 1;
     if (a->tokens_per_s_per_gpu_milli != b->tokens_per_s_per_gpu_milli)
@@ -303,7 +336,7 @@ void plan_frontier(struct plan *plan)
     uint64_t best = 0;
     uint64_t started_at = 0; /* the fastest point of the neighbours in hand */
     for (uint32_t i = 0; i < count; i++) {
-        bool new_kind = i == 0 || points[i].mixed != points[i - 1].mixed;
+        bool new_kind = i == 0 || points[i].aggregated != points[i - 1].aggregated;
         if (!new_kind && points[i].tokens_per_s_per_gpu_milli <= best)
             continue;
         best = points[i].tokens_per_s_per_gpu_milli;
@@ -326,23 +359,97 @@ bool plan_serves(const struct plan *plan, uint64_t rate_micro_per_s)
     return plan->scenario->plan.goal != PLAN_SERVE_RATE || rate_micro_per_s >= plan->scenario->plan.rate_micro_per_s;
 }
 
+/* Whether a candidate is an answer: of windows of a trace only who has played all of it. */
+static bool eligible(const struct plan *plan, const struct plan_candidate *item)
+{
+    return item->searched && item->reachable && (!plan->windows || item->whole_done) &&
+           plan_serves(plan, item->rate_low_micro_per_s);
+}
+
+const struct plan_candidate *plan_best_of(const struct plan *plan, bool aggregated)
+{
+    const struct plan_candidate *best = NULL;
+    for (uint32_t i = 0; i < plan->result->count; i++) {
+        const struct plan_candidate *item = &plan->result->items[i];
+        if (item->candidate.aggregated == aggregated && eligible(plan, item) &&
+            (best == NULL || plan_preferred(plan, item, best)))
+            best = item;
+    }
+    return best;
+}
+
+/* Of those that are not `best`, the preferred one. */
+static uint32_t runner_up(const struct plan *plan, uint32_t best)
+{
+    const struct plan_result *result = plan->result;
+    uint32_t next = NO_CANDIDATE;
+    for (uint32_t i = 0; i < result->count; i++)
+        if (i != best && eligible(plan, &result->items[i]) &&
+            (next == NO_CANDIDATE || plan_preferred(plan, &result->items[i], &result->items[next])))
+            next = i;
+    return next;
+}
+
+/* Whether the first is closer to an answer than the second, of which none is one. */
+static bool closer(const struct plan_candidate *a, const struct plan_candidate *b)
+{
+    if (a->searched != b->searched)
+        return a->searched;
+    if (a->searched && a->rate_micro_per_s != b->rate_micro_per_s)
+        return a->rate_micro_per_s > b->rate_micro_per_s;
+    bool deployable_a = a->candidate.refusal[0] == '\0';
+    bool deployable_b = b->candidate.refusal[0] == '\0';
+    if (deployable_a != deployable_b)
+        return deployable_a;
+    return a->candidate.bound_micro_per_s > b->candidate.bound_micro_per_s;
+}
+
+/* Why nothing can be recommended: what stands in the way of the candidate that came closest. */
+static void find_closest(struct plan_result *result)
+{
+    uint32_t short_of_memory = NO_CANDIDATE;
+    result->closest = 0;
+    for (uint32_t i = 0; i < result->count; i++) {
+        const struct plan_candidate *item = &result->items[i];
+        if (closer(item, &result->items[result->closest]))
+            result->closest = i;
+        if (short_of_memory == NO_CANDIDATE && item->candidate.refusal[0] == '\0' &&
+            item->candidate.bound_by == BOUND_KV_CAPACITY)
+            short_of_memory = i;
+    }
+    const struct plan_candidate *closest = &result->items[result->closest];
+    if (result->interrupted)
+        result->outcome = PLAN_INTERRUPTED;
+    else if (closest->searched)
+        result->outcome = closest->reachable ? PLAN_NONE_SERVES : PLAN_NONE_MEETS;
+    else if (closest->candidate.refusal[0] != '\0')
+        result->outcome = PLAN_NONE_DEPLOYABLE;
+    else if (closest->candidate.bound_micro_per_s > 0)
+        result->outcome = PLAN_BOUNDS_TOO_LOW;
+    else if (short_of_memory != NO_CANDIDATE) {
+        result->outcome = PLAN_NONE_HOLDS_ONE;
+        result->closest = short_of_memory;
+    } else {
+        result->outcome = PLAN_NONE_FAST_ENOUGH;
+    }
+}
+
 void plan_pick(struct plan *plan)
 {
     struct plan_result *result = plan->result;
-    result->best = result->colocated = NO_CANDIDATE;
-    for (uint32_t i = 0; i < result->count; i++) {
-        const struct plan_candidate *item = &result->items[i];
-        bool mixed = item->candidate.mixed;
-        uint32_t *best = mixed ? &result->colocated : &result->best;
-        if (!item->reachable || (!mixed && !plan_serves(plan, item->rate_low_micro_per_s)))
-            continue;
-        /* Colocated candidates are all on the same machines: the one that serves most stands for them. */
-        const struct plan_candidate *other = *best == NO_CANDIDATE ? NULL : &result->items[*best];
-        if (other == NULL ||
-            (mixed ? plan_better(item->rate_micro_per_s, &item->candidate, other->rate_micro_per_s, &other->candidate)
-                   : plan_preferred(plan, item, other)))
-            *best = i;
+    /* The error of the model may have chosen another one of those that the runs do not tell apart. */
+    if (!result->uncertainty.known)
+        result->best = runner_up(plan, NO_CANDIDATE);
+    result->runner_up = result->alternative = NO_CANDIDATE;
+    if (result->best == NO_CANDIDATE) {
+        find_closest(result);
+        return;
     }
+    result->outcome = PLAN_FOUND;
+    result->runner_up = runner_up(plan, result->best);
+    const struct plan_candidate *other = plan_best_of(plan, !result->items[result->best].candidate.aggregated);
+    if (other != NULL)
+        result->alternative = (uint32_t)(other - result->items);
 }
 
 /* The rival between which and the best one these runs do not decide: its interval reaches the best one's; or, where a
@@ -355,7 +462,7 @@ const struct plan_candidate *plan_rival(const struct plan *plan)
     bool serve = plan->scenario->plan.goal == PLAN_SERVE_RATE;
     for (uint32_t i = 0; i < result->count; i++) {
         const struct plan_candidate *item = &result->items[i];
-        if (i == result->best || item->candidate.mixed || !item->reachable)
+        if (i == result->best || !item->searched || !item->reachable || (plan->windows && !item->whole_done))
             continue;
         bool decided =
             serve ? item->candidate.cost >= best->candidate.cost || !plan_serves(plan, item->rate_high_micro_per_s)
@@ -365,139 +472,4 @@ const struct plan_candidate *plan_rival(const struct plan *plan)
             closest = item;
     }
     return closest;
-}
-
-static double per_s(uint64_t micro)
-{
-    return (double)micro / 1e6;
-}
-
-static void append(char *text, size_t size, const char *more)
-{
-    size_t length = strlen(text);
-    snprintf(text + length, size - length, "%s", more);
-}
-
-static void explain(const struct plan *plan)
-{
-    struct plan_result *result = plan->result;
-    const struct plan_candidate *best = &result->items[result->best];
-    char sentence[512];
-    snprintf(result->why, sizeof result->why,
-             "%s serves %.2f requests/s within the targets (%.2f to %.2f, 95 %%), %.3f per GPU on %u GPUs; "
-             "what binds it is %s%s.",
-             best->candidate.label, per_s(best->rate_micro_per_s), per_s(best->rate_low_micro_per_s),
-             per_s(best->rate_high_micro_per_s), per_s(best->rate_micro_per_s) / best->candidate.gpus,
-             best->candidate.gpus, bound_name(best->bound_by),
-             best->capped ? " (its probes ended before their queues reached the targets)" : "");
-    if (plan->scenario->plan.goal == PLAN_SERVE_RATE) {
-        snprintf(sentence, sizeof sentence, " It is the cheapest that serves %.2f/s.",
-                 per_s(plan->scenario->plan.rate_micro_per_s));
-        append(result->why, sizeof result->why, sentence);
-    }
-    if (result->colocated != NO_CANDIDATE) {
-        const struct plan_candidate *mixed = &result->items[result->colocated];
-        double gain = per_s(best->rate_micro_per_s) / best->candidate.gpus /
-                          (per_s(mixed->rate_micro_per_s) / mixed->candidate.gpus) -
-                      1;
-        snprintf(sentence, sizeof sentence,
-                 " Colocated serving (%s) reaches %.2f/s, %.3f per GPU: disaggregation serves %.0f %% %s.",
-                 mixed->candidate.label, per_s(mixed->rate_micro_per_s),
-                 per_s(mixed->rate_micro_per_s) / mixed->candidate.gpus, gain < 0 ? -gain * 100 : gain * 100,
-                 gain < 0 ? "less, so colocated is the better choice here" : "more");
-        append(result->why, sizeof result->why, sentence);
-    }
-    if (result->doubt.known) {
-        plan_explain_doubt(plan, result->why, sizeof result->why);
-        return;
-    }
-    const struct plan_candidate *close = plan_rival(plan);
-    if (close != NULL) {
-        snprintf(
-            sentence, sizeof sentence,
-            " %s (%.2f to %.2f/s) lies within the error of these runs: more seeds, or a measurement, would decide.",
-            close->candidate.label, per_s(close->rate_low_micro_per_s), per_s(close->rate_high_micro_per_s));
-        append(result->why, sizeof result->why, sentence);
-    }
-}
-
-/* The most promising candidate of which something holds. */
-static const struct candidate *first_with(const struct plan_result *result, bool deployable, enum bound bound)
-{
-    const struct candidate *first = NULL;
-    for (uint32_t i = 0; i < result->count; i++) {
-        const struct candidate *candidate = &result->items[i].candidate;
-        if (!candidate->mixed && (candidate->refusal[0] == '\0') == deployable &&
-            (bound == BOUND_NONE || candidate->bound_by == bound) &&
-            (first == NULL || candidate->bound_micro_per_s > first->bound_micro_per_s))
-            first = candidate;
-    }
-    return first;
-}
-
-/* Nothing was searched: what the candidates lack is known without. */
-static void explain_none_searched(const struct plan *plan)
-{
-    struct plan_result *result = plan->result;
-    const struct candidate *able = first_with(result, true, BOUND_NONE);
-    const struct candidate *short_of_memory = first_with(result, true, BOUND_KV_CAPACITY);
-    if (able == NULL) {
-        const struct candidate *first = first_with(result, false, BOUND_NONE);
-        snprintf(result->why, sizeof result->why, "No candidate can be deployed. %s: %s", first->label, first->refusal);
-    } else if (able->bound_micro_per_s > 0) {
-        snprintf(result->why, sizeof result->why,
-                 "No candidate can serve %.2f requests/s: at its bound, %s carries %.2f/s (%s). Allow more instances.",
-                 per_s(plan->scenario->plan.rate_micro_per_s), able->label, per_s(able->bound_micro_per_s),
-                 bound_name(able->bound_by));
-    } else if (short_of_memory != NULL) {
-        snprintf(result->why, sizeof result->why,
-                 "No candidate can decode one request of the load: the memory that the model leaves to %s is less than "
-                 "its KV. What binds is %s.",
-                 short_of_memory->label, bound_name(BOUND_KV_CAPACITY));
-    } else {
-        snprintf(result->why, sizeof result->why,
-                 "No candidate meets the target on output tokens at any rate: alone in the batch, a request on %s gets "
-                 "one every %.1f ms. What binds is %s.",
-                 able->label, (double)able->token_ns / 1e6, bound_name(able->bound_by));
-    }
-}
-
-/* Why nothing can be recommended: the candidate that came closest says what stands in the way. */
-static void explain_none(const struct plan *plan)
-{
-    struct plan_result *result = plan->result;
-    const struct plan_candidate *closest = NULL;
-    for (uint32_t i = 0; i < result->count; i++) {
-        const struct plan_candidate *item = &result->items[i];
-        if (item->searched && !item->candidate.mixed &&
-            (closest == NULL || item->rate_micro_per_s > closest->rate_micro_per_s))
-            closest = item;
-    }
-    if (result->interrupted) {
-        snprintf(result->why, sizeof result->why, "Interrupted before there was an answer.");
-    } else if (closest == NULL) {
-        explain_none_searched(plan);
-    } else if (closest->reachable) {
-        snprintf(
-            result->why, sizeof result->why,
-            "No candidate serves %.2f requests/s: the most is %.2f/s (%.2f to %.2f) by %s, bound by %s. Allow more "
-            "instances.",
-            per_s(plan->scenario->plan.rate_micro_per_s), per_s(closest->rate_micro_per_s),
-            per_s(closest->rate_low_micro_per_s), per_s(closest->rate_high_micro_per_s), closest->candidate.label,
-            bound_name(closest->bound_by));
-    } else {
-        snprintf(result->why, sizeof result->why,
-                 "No candidate meets the targets at any rate. Unloaded, %s has TTFT p95 %.0f ms and TPOT p95 %.1f ms; "
-                 "what binds it is %s.",
-                 closest->candidate.label, (double)closest->light.ttft_ns[PROBE_P95] / 1e6,
-                 (double)closest->light.tpot_ns[PROBE_P95] / 1e6, bound_name(closest->bound_by));
-    }
-}
-
-void plan_explain(struct plan *plan)
-{
-    if (plan->result->best == NO_CANDIDATE)
-        explain_none(plan);
-    else
-        explain(plan);
 }

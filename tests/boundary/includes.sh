@@ -16,7 +16,7 @@ BEGIN {
     hosted = "^(assert|ctype|errno|inttypes|locale|math|setjmp|signal|stdatomic|stdio|stdlib|time|" \
         "dirent|fcntl|fnmatch|ftw|glob|langinfo|libgen|poll|pthread|sched|semaphore|strings|termios|unistd|" \
         "sys/(file|ioctl|mman|resource|select|socket|stat|time|types|un|utsname|wait))[.]h$"
-    store = "^(lua|lauxlib|lualib|sqlite3|jansson|archive|archive_entry|libsmartcols/libsmartcols|libsmartcols)[.]h$"
+    store = "^(lua|lauxlib|lualib|sqlite3|jansson|archive|archive_entry)[.]h$"
     fabric = "^(rdma/.*|cuda.*|cublas_v2|dlfcn|hwloc.*|pmix.*|jansson|linux/(futex|membarrier)|" \
         "sys/(epoll|eventfd|random|timerfd|pidfd|syscall|prctl|signalfd|socket)|" \
         "netinet/(in|tcp)|arpa/inet|ifaddrs|netdb|sched)[.]h$"

@@ -9,7 +9,11 @@ trap 'rm -rf "$here"' EXIT
 
 for scenario in "$1"/tests/golden/runs/*.lua; do
     name=$(basename "$scenario" .lua)
-    "$TANDEM" run "$scenario" --db "$here/$name.db" --threads 1 > "$here/text"
+    "$TANDEM" run "$scenario" --db "$here/$name.db" --threads 1 > "$here/table"
+    "$TANDEM" runs --db "$here/$name.db" --format csv --limit 0 | sed '1d; s/,.*//' | sort -n |
+        while read -r run; do
+            "$TANDEM" show "$run" --db "$here/$name.db"
+        done > "$here/text"
     # Beside the hashes, what a reader of a change wants to know: how much slower or faster everything became.
     echo "$name: count, mean, p50, p90, p95, p99, max in ms"
     sed -n -e 's/^run [0-9]*: .*, \(seed .*\)/  \1/p' -e 's/^\(ttft\|tpot\|e2e\) /  &/p' "$here/text"

@@ -11,14 +11,15 @@ plan() {
 
 plan --format json
 cp "$here/out" "$here/whole"
-for key in scenario candidates colocated frontier recommendation; do
+for key in scenario rule candidates left_out frontier recommendation; do
     expect "^  \"$key\": " "$here/whole"
 done
 for key in prefill decode sharding nodes max_rate_per_s goodput_per_gpu_per_s ttft_ms tpot_ms usd_per_mtok saturation \
     bound_by; do
     expect "^      \"$key\": " "$here/whole"
 done
-for key in prefill decode sharding why certain ties measure error colocated_may_win; do
+for key in candidate serving prefill decode sharding usd_per_hour certain ties measure error alternative_may_win \
+    runner_up alternative decision; do
     expect "^    \"$key\": " "$here/whole"
 done
 # The error of the model is part of the answer: of the best one it makes a span.
@@ -42,13 +43,14 @@ plan --format json --threads 1
 cmp "$here/whole" "$here/out" || fail "one thread has another answer"
 
 plan
-expect '^candidate  *nodes' "$here/out"
-expect '^Recommendation: .* serves ' "$here/out"
+expect '^  candidate  *nodes' "$here/out"
+expect '^Deploy  *[0-9]' "$here/out"
+expect '^> [0-9]' "$here/out"
 plan --format md
 expect '^| candidate ' "$here/out"
-expect '^\*\*Recommendation:\*\*' "$here/out"
+expect '^- \*\*Deploy:\*\* [0-9]' "$here/out"
 plan --format csv
-expect '^candidate,nodes,gpus,kv_over,max_rate_per_s' "$here/out"
+expect '^candidate,recommended,serving,prefill,decode,sharding,nodes,gpus,kv_over,max_rate_per_s' "$here/out"
 [ "$(sed 's/"[^"]*"//g' "$here/out" | awk -F, '{print NF}' | sort -u | wc -l)" = 1 ] || fail "rows of unequal length"
 
 # The run behind the verdict is what `last` is, and not a probe.
@@ -71,16 +73,16 @@ refused 'No such file' plan "$here/none.lua" --db "$here/plan.db"
 sed 's/max_rate_per_s > 10,/max_rate_per_s > 100000,/' "$scenario" > "$here/greedy.lua"
 status 1 plan "$here/greedy.lua" --db "$here/plan.db"
 expect 'greedy.lua:[0-9]*: .*some ratio serves' "$here/err"
-expect '^Recommendation: ' "$here/out"
+expect '^Deploy ' "$here/out"
 
 # What does not fit is not a matter of targets.
 sed '/expect_plan/,/^  end,/d' "$scenario" > "$here/plain.lua"
-status 0 plan "$here/plain.lua" --db "$here/plan.db" --format json \
-    --set 'pools.decode.machine=with(require "hardware.h100", { memory = GiB(4) })'
+status 1 plan "$here/plain.lua" --db "$here/plan.db" --format json \
+    --set 'pools.decode.machine=with(require "hardware.h100", { memory = GiB(4) })' --set 'plan.compare_mixed=false'
 expect '"bound_by": "model does not fit"' "$here/out"
-expect '"why": "No candidate can be deployed. ' "$here/out"
-status 0 plan "$here/plain.lua" --db "$here/plan.db" --set 'targets={ ttft { p = 95, below = ms(1) } }'
-expect 'No candidate meets the targets at any rate' "$here/out"
+expect '"deploy": "nothing. No candidate can be deployed. ' "$here/out"
+status 1 plan "$here/plain.lua" --db "$here/plan.db" --set 'targets={ ttft { p = 95, below = ms(1) } }'
+expect 'No candidate meets the targets at any rate' "$here/err"
 
 # ---- Databases ----
 

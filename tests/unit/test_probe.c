@@ -296,7 +296,7 @@ static void what_is_stored_is_what_is_read(void **state)
 
 /* ---- Traces ------------------------------------------------------------------------------------------------------ */
 
-static void a_probe_plays_its_slice_of_the_window(void **state)
+static void a_probe_plays_its_window_of_the_trace(void **state)
 {
     (void)state;
     int64_t arrivals_ns[100];
@@ -314,12 +314,17 @@ static void a_probe_plays_its_slice_of_the_window(void **state)
         .scenario = scenario, .recorded = &trace, .rate_micro_per_s = 1000000, .seeds = 3, .requests = 10};
     for (input.seed = 1; input.seed <= 3; input.seed++) {
         struct load load = probe_load(&input);
-        int64_t first = 20 + 15 * (int64_t)(input.seed - 1); /* the slices reach from end to end */
+        int64_t first = 20 + 15 * (int64_t)(input.seed - 1); /* the windows reach from end to end */
         assert_int_equal(load.trace_window_start_ns, first * NS_PER_S);
         assert_int_equal(load.trace_window_ns, 9 * NS_PER_S + 1);
         assert_int_equal(load.requests, 10);
-        assert_int_equal(load.warmup_ns, NS_PER_S);
+        /* Ten arrivals span nine seconds, forty span 39: the window is played at the pace of the whole. */
+        assert_in_range(load.rate_micro_per_s, 1083333, 1083334);
+        assert_in_range(load.warmup_ns, NS_PER_S * 12 / 13, NS_PER_S * 12 / 13 + 1000);
     }
+    arrivals_ns[35] = arrivals_ns[36] = arrivals_ns[37] = 38 * NS_PER_S; /* a burst stays one */
+    input.seed = 2;
+    assert_in_range(probe_load(&input).rate_micro_per_s, 1624999, 1625001);
     input.seed = 1;
     input.requests = 1000; /* more than there are */
     struct load load = probe_load(&input);
@@ -343,7 +348,7 @@ int main(void)
         cmocka_unit_test(requests_turned_away_miss_every_target),
         cmocka_unit_test(throughput_is_that_of_the_middle),
         cmocka_unit_test(what_is_stored_is_what_is_read),
-        cmocka_unit_test(a_probe_plays_its_slice_of_the_window),
+        cmocka_unit_test(a_probe_plays_its_window_of_the_trace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

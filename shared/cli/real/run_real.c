@@ -3,6 +3,7 @@
 #include "cli/real/run_real.h"
 
 #include "base/arith.h"
+#include "cli/report_run.h"
 #include "host/build_info.h"
 #include "host/interrupt.h"
 #include "real/control/bind_address.h"
@@ -385,9 +386,7 @@ static int run_all(struct sweep *sweep, const struct scenario *scenario, const s
         int exit = run_variant(sweep, scenario, sets, i, error);
         worst = exit > worst ? exit : worst;
     }
-    if (sweep->output.format == OUTPUT_JSON)
-        output_json(&sweep->output,
-                    json_array_size(sweep->answers) == 1 ? json_array_get(sweep->answers, 0) : sweep->answers);
+    report_runs(sweep->answers, count > 1, &sweep->output);
     json_decref(sweep->answers);
     return worst;
 }
