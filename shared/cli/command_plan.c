@@ -9,6 +9,7 @@
 #include "run/stored_run.h"
 #include "sim/sim_run.h"
 #include "host/thread_pool.h"
+#include "host/user_error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -72,17 +73,14 @@ static void know_probe(struct keeper *keeper, const char *candidate, const struc
     keeper->count++;
 }
 
-static bool keep_probe(void *self, const char *candidate, const struct probe *probe, char *error, size_t error_size)
+static bool keep_probe(void *self, const char *candidate, const struct probe *probe, struct user_error *error)
 {
     struct keeper *keeper = self;
-    struct user_error reason = {.set = false};
     json_t *measured = probe_json(probe);
     bool kept = results_probe_add(keeper->store, keeper->scenario, keeper->build, candidate, probe->rate_micro_per_s,
-                                  probe->seed, measured, &reason);
+                                  probe->seed, measured, error);
     json_decref(measured);
-    if (!kept)
-        snprintf(error, error_size, "%s", reason.text);
-    else
+    if (kept)
         know_probe(keeper, candidate, probe);
     return kept;
 }
@@ -319,13 +317,13 @@ static json_t *search(struct plan_context *context, struct keeper *keeper, struc
         .errors = context->errors,
     };
     struct plan_result result;
-    char text[4096] = "";
+    struct user_error why = {.set = false};
     json_t *answer = NULL;
-    enum plan_status status = plan_search(scenario, recorded, &options, &result, text, sizeof text);
+    enum plan_status status = plan_search(scenario, recorded, &options, &result, &why);
     progress_end(options.progress);
     *exit = exit_of(status);
     if (status != PLAN_DONE) {
-        user_error_set(error, scenario->path, 0, NULL, "%s", text);
+        user_error_set(error, scenario->path, 0, NULL, "%s", why.text);
     } else {
         answer = plan_json(scenario, &result);
         add_params(answer, overrides, count);

@@ -5,6 +5,7 @@
 #include "serve/token_clock.h"
 #include "world/load/workload.h"
 #include "host/memory.h"
+#include "host/user_error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,9 +96,8 @@ static void demand_draw(struct demand *demand, struct workload *workload, uint64
 }
 
 bool demand_make(struct demand *demand, const struct scenario *scenario, const struct trace_file *recorded,
-                 uint32_t count, char *error, size_t error_size)
+                 uint32_t count, struct user_error *error)
 {
-    struct user_error reason = {.set = false};
     struct load load = scenario->load;
     *demand = (struct demand){.count = 0};
     if (recorded == NULL) {
@@ -106,11 +106,9 @@ bool demand_make(struct demand *demand, const struct scenario *scenario, const s
         if (load.rate_micro_per_s == 0)
             load.rate_micro_per_s = 1000000;
     }
-    struct workload *workload = workload_create(&load, 1, recorded, &reason);
-    if (workload == NULL) {
-        snprintf(error, error_size, "%s", reason.text);
+    struct workload *workload = workload_create(&load, 1, recorded, error);
+    if (workload == NULL)
         return false;
-    }
     struct workload_summary summary;
     workload_describe(workload, &summary);
     uint64_t stride = recorded == NULL ? 1 : max_u64(1, summary.requests / count);
@@ -123,7 +121,7 @@ bool demand_make(struct demand *demand, const struct scenario *scenario, const s
     free(seen.cells);
     workload_free(workload);
     if (demand->count == 0)
-        snprintf(error, error_size, "the load has no requests");
+        user_error_set(error, NULL, 0, NULL, "the load has no requests");
     return demand->count > 0;
 }
 

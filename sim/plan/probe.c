@@ -5,6 +5,7 @@
 #include "run/recorder.h"
 #include "host/memory.h"
 #include "host/stats.h"
+#include "host/user_error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -289,8 +290,7 @@ static void watch_free(struct watch *watch)
     free(watch->e2e_ns);
 }
 
-bool probe_run(const struct probe_input *input, struct probe *probe, enum run_status *status, char *error,
-               size_t error_size)
+bool probe_run(const struct probe_input *input, struct probe *probe, enum run_status *status, struct user_error *error)
 {
     *probe = (struct probe){.rate_micro_per_s = input->rate_micro_per_s, .seed = input->seed};
     struct load load = probe_load(input);
@@ -332,7 +332,7 @@ bool probe_run(const struct probe_input *input, struct probe *probe, enum run_st
         sum_up_instances(probe, &result);
         probe->passed = probe->complete && judge(probe, &input->scenario->targets);
     } else {
-        snprintf(error, error_size, "%s", result.text);
+        user_error_set(error, NULL, 0, NULL, "%s", result.text);
     }
     watch_free(&watch);
     run_result_free(&result);

@@ -30,14 +30,10 @@ static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t 
 {
     const struct pool *p = &plan->scenario->pools[pool];
     struct device_model **model = &plan->models[pool][sharding];
-    char *error = plan->model_errors[pool][sharding];
-    struct user_error why = {.set = false};
-    if (*model == NULL && error[0] == '\0')
-        *model = device_model_of_pool(plan->scenario, p, p->shardings[sharding], &why);
-    bool served = *model == NULL || error[0] != '\0' || device_model_serves(*model, p->role, &why);
-    if (why.set)
-        snprintf(error, sizeof plan->model_errors[pool][sharding], "%.255s", why.text);
-    if (!served) {
+    struct user_error *error = &plan->model_errors[pool][sharding];
+    if (*model == NULL && !error->set)
+        *model = device_model_of_pool(plan->scenario, p, p->shardings[sharding], error);
+    if (*model != NULL && !error->set && !device_model_serves(*model, p->role, error)) {
         device_model_free(*model);
         *model = NULL;
     }
@@ -86,7 +82,7 @@ static void set_model(struct plan *plan, struct candidate *candidate, uint32_t p
 {
     candidate->models.pool[in_pool] = model_of(plan, pool, sharding);
     if (candidate->models.pool[in_pool] == NULL && candidate->refusal[0] == '\0')
-        snprintf(candidate->refusal, sizeof candidate->refusal, "%s", plan->model_errors[pool][sharding]);
+        snprintf(candidate->refusal, sizeof candidate->refusal, "%.255s", plan->model_errors[pool][sharding].text);
 }
 
 /* Machines that two pools take at the least: instances that are smaller than a machine share one, also across pools on

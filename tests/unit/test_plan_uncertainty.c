@@ -165,10 +165,10 @@ static void steps_are_scaled_by_what_they_do(void **state)
 
 static void search(const struct scenario *scenario, const struct model_errors *errors, struct plan_result *result)
 {
-    char error[4096] = "";
+    struct user_error error = {.set = false};
     struct plan_options options = {.threads = 2, .errors = errors};
-    if (plan_search(scenario, NULL, &options, result, error, sizeof error) != PLAN_DONE)
-        fail_msg("plan: %s", error);
+    if (plan_search(scenario, NULL, &options, result, &error) != PLAN_DONE)
+        fail_msg("plan: %s", error.text);
     assert_int_not_equal(result->best, NO_CANDIDATE);
 }
 
