@@ -8,6 +8,7 @@
 #include "real/bench/engine_loop.h"
 #include "real/fabric/leftovers.h"
 #include "host/stats.h"
+#include "real/fabric/lifeline.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -17,7 +18,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -238,9 +238,10 @@ static bool take_turn(const struct fabric_bench_config *config, uint32_t bytes, 
     CPU_ZERO(&allowed);
     sched_getaffinity(0, sizeof allowed, &allowed);
     memset(stage->meeting, 0, sizeof *stage->meeting);
+    pid_t parent = getpid();
     pid_t child = fork();
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        end_with_parent(parent);
         settle_on(&allowed, 1);
         memset(stage->target, 1, REGION_BYTES); /* shared pages have no place in a new process until it touches them */
         if (kind == KIND_ENGINE)

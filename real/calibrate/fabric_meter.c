@@ -8,6 +8,7 @@
 #include "host/stats.h"
 #include "real/fabric/fabric.h"
 #include "real/fabric/leftovers.h"
+#include "real/fabric/lifeline.h"
 #include "real/fabric/fabric_thread.h"
 #include "real/memory/shared_memory.h"
 
@@ -201,7 +202,6 @@ static _Noreturn void target(const struct fabric_meter_config *config, uint32_t 
     struct fabric_rank rank = {.memory = region(), .bytes = REGION_BYTES};
     struct fabric_config engine = engine_config(config, bytes, &rank, &counter);
     char why[256] = "";
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_TIMERSLACK, 1UL);
     struct fabric *fabric = fabric_make(&engine, why, sizeof why);
     if (fabric == NULL || !meet(meeting, fabric, 0, &engine.memory, why, sizeof why)) {
@@ -480,9 +480,12 @@ static bool pair(const struct fabric_meter_config *config, uint32_t size, struct
     struct meeting *meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(meeting != MAP_FAILED);
     fflush(NULL);
+    pid_t parent = getpid();
     pid_t child = fork();
-    if (child == 0)
+    if (child == 0) {
+        end_with_parent(parent);
         target(config, sizes[size], meeting);
+    }
     bool good = child > 0 && write_size(config, size, meeting, progress, times, error, error_size);
     if (child > 0) {
         atomic_store(&meeting->stop, true);

@@ -8,12 +8,12 @@
 #include "host/stats.h"
 #include "real/runtime/real_runtime.h"
 #include "real/cluster/real_world.h"
+#include "real/fabric/lifeline.h"
 #include "real/memory/shared_memory.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -105,7 +105,6 @@ static _Noreturn void echo(const char *address, uint16_t port, const unsigned ch
 {
     char error[256];
     struct station station = {.echoes = true};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct mesh *mesh = make_mesh(&station, 1, token, address, error, sizeof error);
     if (mesh == NULL)
         _exit(1);
@@ -167,9 +166,12 @@ bool message_meter(const char *address, int64_t *message_ns, char *error, size_t
     if (mesh == NULL)
         return false;
     fflush(NULL);
+    pid_t parent = getpid();
     pid_t child = fork();
-    if (child == 0)
+    if (child == 0) {
+        end_with_parent(parent);
         echo(address, mesh_port(mesh), token);
+    }
     make_runtime(&station, 0, mesh);
     bool good = child > 0 && ping(&station, mesh, message_ns);
     if (!good && !interrupt_requested())

@@ -4,6 +4,7 @@
 
 #include "base/arith.h"
 #include "real/fabric/leftovers.h"
+#include "real/fabric/lifeline.h"
 #include "real/memory/shared_memory.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@ struct children {
     uint32_t node_count;
     pid_t *pids; /* 0: none */
     int *death_fds;
+    struct lifeline line;
 };
 
 void token_text(const unsigned char *token, char *text)
@@ -123,13 +125,16 @@ static bool spawn(struct children *children, const struct children_config *confi
     char text[2 * CONTROL_TOKEN_BYTES + 1];
     token_text(config->token, text);
     CHECK(setenv(JOIN_TOKEN_VARIABLE, text, 1) == 0);
+    lifeline_offer(&children->line);
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
+        lifeline_pass(&children->line);
         execv("/proc/self/exe", arguments.values);
         _exit(127);
     }
     unsetenv(JOIN_TOKEN_VARIABLE);
+    lifeline_withdraw();
     for (size_t i = 0; i < arguments.count; i++)
         free(arguments.values[i]);
     if (pid < 0) {
@@ -153,6 +158,11 @@ struct children *children_start(const struct children_config *config, char *erro
     for (uint32_t i = 0; i < config->node_count; i++)
         children->death_fds[i] = -1;
     leftovers_remove();
+    if (!lifeline_make(&children->line)) {
+        snprintf(error, error_size, "no pipe for the processes of the run: %s", strerror(errno));
+        children_end(children);
+        return NULL;
+    }
     for (uint32_t i = 1; i < config->node_count; i++) {
         if (!spawn(children, config, i, 0, error, error_size)) {
             children_end(children);
@@ -198,6 +208,7 @@ void children_end(struct children *children)
         if (children->death_fds[i] >= 0)
             close(children->death_fds[i]);
     }
+    lifeline_free(&children->line);
     free(children->pids);
     free(children->death_fds);
     free(children);

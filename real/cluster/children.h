@@ -1,5 +1,5 @@
-/* The instance processes of a run that the launcher starts itself. However it ends, none of them outlives it, and
- * nothing of theirs stays in /dev/shm.
+/* The instance processes of a run that the launcher starts itself. However it ends, and
+ * whenever, none of them outlives it, and nothing of theirs stays in /dev/shm (real/fabric/lifeline.h).
  */
 #ifndef TANDEM_REAL_CLUSTER_CHILDREN_H
 #define TANDEM_REAL_CLUSTER_CHILDREN_H

@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "host/exit_status.h"
 #include "real/fabric/leftovers.h"
+#include "real/fabric/lifeline.h"
 #include "real/memory/shared_memory.h"
 
 #include <signal.h>
@@ -531,6 +532,7 @@ bool instance_run(const struct instance_start *start, char *error, size_t error_
     signal(SIGINT, SIG_IGN); /* a Ctrl-C is for the launcher, which ends its instances in order */
     signal(SIGPIPE, SIG_IGN);
     if (set_up(instance, instance->trouble, sizeof instance->trouble)) {
+        lifeline_ends_in_order();
         mesh_dial(instance->mesh, 0, start->front_address, start->front_port);
         while (instance->trouble[0] == '\0' && !instance->over)
             turn(instance);

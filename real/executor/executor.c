@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 /* How long an executor sleeps before it looks whether it is still wanted. */
@@ -248,7 +247,6 @@ static void serve(struct executor *executor)
 int executor_main(int argc, char **argv)
 {
     CHECK(argc == 7);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN); /* a Ctrl-C is for the launcher, which ends its instances in order */
     struct shared_memory mailbox;
     struct shared_memory kv = {.fd = -1};

@@ -6,6 +6,7 @@
 #include "real/device/device_reach.h"
 #include "real/memory/descriptors.h"
 #include "real/executor/executor.h"
+#include "real/fabric/lifeline.h"
 #include "real/memory/shared_memory.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -328,9 +328,7 @@ static void keep_open(int fd)
 static _Noreturn void become_executor(const struct executors *executors, uint32_t rank, int channel, pid_t parent,
                                       char *const *argv)
 {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
+    end_with_parent(parent);
     keep_open(executors->mailbox_memory.fd);
     keep_open(executors->kv[rank].fd);
     keep_open(executors->collective_memory.fd);

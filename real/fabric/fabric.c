@@ -257,6 +257,11 @@ void fabric_free(struct fabric *fabric)
     free(fabric);
 }
 
+uint32_t fabric_tickets_max(const struct fabric *fabric)
+{
+    return fabric->config.tickets_max;
+}
+
 const char *fabric_provider(const struct fabric *fabric)
 {
     return fabric->provider->name;
@@ -350,6 +355,7 @@ uint32_t fabric_poll(struct fabric *fabric, struct fabric_event *events, uint32_
     peers_poll(fabric, &progress);
     stage_poll(fabric, &progress);
     tickets_post(fabric, &progress);
+    peers_close_broken(fabric);
     while (count < max && next_event(fabric, &events[count]))
         count++;
     *idle = !progress && count == 0;

@@ -89,6 +89,7 @@ bool fabric_here(const char *provider, const char *address, char *error, size_t 
 struct fabric *fabric_make(const struct fabric_config *config, char *error, size_t error_size);
 void fabric_free(struct fabric *fabric);
 
+uint32_t fabric_tickets_max(const struct fabric *fabric);
 const char *fabric_provider(const struct fabric *fabric);
 
 /* The NICs of each rank, and the same for people: "tcp: rank 0 by NIC 0 lo (place unknown), rank 1 by ...". */

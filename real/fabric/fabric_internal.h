@@ -90,6 +90,7 @@ struct fabric {
     struct peer *peers[NODES_MAX];
     uint16_t nodes[NODES_MAX]; /* whose peer is there, in the order of coming */
     uint32_t peer_count;
+    bool broken; /* some rail is, and not closed yet */
     struct ticket *tickets;
     uint32_t unused_first; /* of tickets, plus one */
     struct ticket_list posting;
@@ -103,7 +104,10 @@ struct fabric {
 };
 
 /* peers.c */
+/* Marks it: nothing more is posted. What was in flight fails when broken rails are closed, in one place of a poll where
+ * no ticket is in hand. */
 void peer_break_rail(struct fabric *fabric, struct peer *peer, uint32_t nic);
+void peers_close_broken(struct fabric *fabric);
 uint32_t peer_closed_rails(const struct fabric *fabric, uint32_t node); /* bits, by NIC */
 /* The rail that takes the next write of `rank`, or NULL when none has room; *hopeless when none is left. */
 struct rail *peer_rail(struct fabric *fabric, struct peer *peer, uint32_t rank, uint32_t turn, uint32_t *nic,

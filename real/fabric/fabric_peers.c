@@ -101,8 +101,7 @@ size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error
     for (uint32_t n = 0; n < mine.nics; n++) {
         /* A rail that has broken before its card was asked for has no address any more. */
         const struct rail *rail = &peer->rails[n];
-        mine.address_bytes[n] =
-            rail->endpoint == NULL ? 0 : (uint16_t)rail_address(rail, mine.address[n], CARD_ADDRESS_MAX);
+        mine.address_bytes[n] = !rail_whole(rail) ? 0 : (uint16_t)rail_address(rail, mine.address[n], CARD_ADDRESS_MAX);
         if (mine.address_bytes[n] == 0) {
             snprintf(error, error_size, "fabric %s: NIC %u has no address for node %u", fabric->provider->name, n,
                      node);
@@ -136,7 +135,7 @@ bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, siz
     }
     for (uint32_t n = 0; n < fabric->config.nics; n++) {
         struct rail *rail = &peer->rails[n];
-        if (rail->endpoint != NULL && !rail_connect(rail, theirs.address[n % theirs.nics]))
+        if (rail_whole(rail) && !rail_connect(rail, theirs.address[n % theirs.nics]))
             peer_break_rail(fabric, peer, n);
     }
     peer->card = theirs;
@@ -149,12 +148,26 @@ bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, siz
 
 void peer_break_rail(struct fabric *fabric, struct peer *peer, uint32_t nic)
 {
-    if (peer->rails[nic].endpoint == NULL)
+    if (!rail_whole(&peer->rails[nic]))
         return;
-    rail_close(&peer->rails[nic], &fabric->listener);
+    peer->rails[nic].broken = true;
     peer->rails_left--;
     peer->errors |= UINT32_C(1) << nic;
+    fabric->broken = true;
     fabric->counters.rails_broken++;
+}
+
+void peers_close_broken(struct fabric *fabric)
+{
+    if (!fabric->broken)
+        return;
+    fabric->broken = false;
+    for (uint32_t i = 0; i < fabric->peer_count; i++) {
+        struct peer *peer = fabric->peers[fabric->nodes[i]];
+        for (uint32_t n = 0; n < fabric->config.nics; n++)
+            if (peer->rails[n].broken)
+                rail_close(&peer->rails[n], &fabric->listener);
+    }
 }
 
 uint32_t peer_closed_rails(const struct fabric *fabric, uint32_t node)
@@ -201,7 +214,7 @@ void peers_poll(struct fabric *fabric, bool *progress)
         struct peer *peer = fabric->peers[fabric->nodes[i]];
         for (uint32_t n = 0; n < fabric->config.nics; n++) {
             struct rail *rail = &peer->rails[n];
-            if (rail->endpoint == NULL)
+            if (!rail_whole(rail))
                 continue;
             rail->progress_ns += away_ns;
             rail->refused_ns += rail->refused_ns != 0 ? away_ns : 0;
@@ -217,6 +230,7 @@ void fabric_nic_fail(struct fabric *fabric, uint32_t nic)
     CHECK(nic < fabric->config.nics);
     for (uint32_t i = 0; i < fabric->peer_count; i++)
         peer_break_rail(fabric, fabric->peers[fabric->nodes[i]], nic);
+    peers_close_broken(fabric);
 }
 
 /* ---- Fencing ----------------------------------------------------------------------------------------------------- */
@@ -228,6 +242,7 @@ void fabric_peer_close(struct fabric *fabric, uint32_t node, uint32_t rails)
     for (uint32_t i = 0; i < FABRIC_NICS_MAX && fabric->peers[node] != NULL; i++)
         if ((rails >> i & 1) != 0)
             peer_break_rail(fabric, fabric->peers[node], i % fabric->config.nics);
+    peers_close_broken(fabric);
 }
 
 void fabric_peer_remove(struct fabric *fabric, uint32_t node)

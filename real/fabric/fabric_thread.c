@@ -70,16 +70,19 @@ struct landing_command {
     uint32_t pages[];
 };
 
+/* One place for each ticket in flight: taken by the loop, given back when the engine has its copy. Its array of pages
+ * is kept, so that nothing is allocated for a write once arrays are as long as prompts are. */
 struct write_command {
     struct paged_write write;
-    uint32_t pages[];
+    uint32_t *pages; /* source pages, then destination pages */
+    uint32_t room;
 };
 
 struct fabric_command {
     enum command_kind kind;
-    uint32_t id; /* ticket, immediate, node, NIC */
+    uint32_t id; /* place of a write_command, ticket, immediate, node, NIC */
     uint64_t count;
-    void *owned; /* struct write_command, peer_command or landing_command, freed once carried out */
+    void *owned; /* struct peer_command or landing_command, freed once carried out */
 };
 
 struct fabric_thread {
@@ -88,8 +91,12 @@ struct fabric_thread {
     atomic_bool quit;
     struct ring *commands;
     struct ring *reports;
+    struct write_command *writes;
+    uint32_t write_count;
+    struct ring *unused_writes; /* places in `writes`, from the thread to the loop */
     int fd;
-    _Atomic uint32_t bell;  /* raised with each command: the thread naps on it */
+    atomic_bool fd_raised;  /* and not cleared since */
+    struct doorbell bell;   /* rung with each command: the thread naps on it */
     uint64_t given;         /* the loop's count of commands */
     _Atomic uint64_t done;  /* carried out */
     _Atomic uint64_t quiet; /* commands after which the engine was quiet; UINT64_MAX: it is not */
@@ -119,9 +126,13 @@ static struct ring *make_ring(uint32_t capacity, size_t record_bytes)
 
 /* ---- The thread -------------------------------------------------------------------------------------------------- */
 
-static void wake_loop(const struct fabric_thread *thread)
+/* What the loop is woken for is there already: a loop that has not cleared the descriptor since the last time will see
+ * it when it does. */
+static void wake_loop(struct fabric_thread *thread)
 {
     uint64_t one = 1;
+    if (atomic_exchange(&thread->fd_raised, true))
+        return;
     CHECK(write(thread->fd, &one, sizeof one) == sizeof one);
 }
 
@@ -155,7 +166,8 @@ static void carry_out(struct fabric_thread *thread, const struct fabric_command 
 {
     switch (command->kind) {
     case COMMAND_WRITE:
-        fabric_write(thread->fabric, &((const struct write_command *)command->owned)->write, command->count);
+        fabric_write(thread->fabric, &thread->writes[command->id].write, command->count);
+        CHECK(ring_push(thread->unused_writes, &command->id));
         break;
     case COMMAND_WRITE_STOP:
         fabric_write_stop(thread->fabric, command->id);
@@ -198,7 +210,8 @@ static bool carry_out_commands(struct fabric_thread *thread, bool *busy)
     while (ring_length(thread->reports) + EVENTS_AT_ONCE < REPORTS && ring_pop(thread->commands, &command)) {
         carry_out(thread, &command);
         awaited = awaited || command.kind >= COMMAND_EXPECT;
-        atomic_fetch_add_explicit(&thread->done, 1, memory_order_release);
+        uint64_t done = atomic_load_explicit(&thread->done, memory_order_relaxed);
+        atomic_store_explicit(&thread->done, done + 1, memory_order_release);
         *busy = true;
     }
     return awaited;
@@ -240,7 +253,7 @@ static void rest(struct fabric_thread *thread, struct idleness *idle, uint32_t h
     }
     idle->nap_ns = min_i64(max_i64(2 * idle->nap_ns, NAP_NS), nap_most_ns(thread, idle));
     idle->napped_ns += idle->nap_ns;
-    word_wait(&thread->bell, heard, idle->nap_ns);
+    doorbell_wait(&thread->bell, heard, idle->nap_ns);
 }
 
 static void *run(void *self)
@@ -252,7 +265,7 @@ static void *run(void *self)
         struct fabric_event events[EVENTS_AT_ONCE];
         bool busy = false;
         bool still = true;
-        uint32_t heard = atomic_load_explicit(&thread->bell, memory_order_acquire);
+        uint32_t heard = doorbell_seen(&thread->bell);
         bool wake = carry_out_commands(thread, &busy);
         /* A loop that does not take its reports gets no more; posting goes on as soon as it does. */
         uint32_t count = 0;
@@ -277,6 +290,18 @@ static void *run(void *self)
 
 /* ---- The loop's side --------------------------------------------------------------------------------------------- */
 
+static void make_writes(struct fabric_thread *thread)
+{
+    uint32_t places = 1;
+    thread->write_count = fabric_tickets_max(thread->fabric);
+    while (places < thread->write_count)
+        places *= 2;
+    thread->writes = allocate(thread->write_count, sizeof *thread->writes);
+    thread->unused_writes = make_ring(places, sizeof(uint32_t));
+    for (uint32_t i = 0; i < thread->write_count; i++)
+        CHECK(ring_push(thread->unused_writes, &i));
+}
+
 struct fabric_thread *fabric_thread_start(struct fabric *fabric, bool crowded)
 {
     struct fabric_thread *thread = allocate(1, sizeof *thread);
@@ -285,6 +310,7 @@ struct fabric_thread *fabric_thread_start(struct fabric *fabric, bool crowded)
     thread->staged = fabric_staged(fabric);
     thread->commands = make_ring(COMMANDS, sizeof(struct fabric_command));
     thread->reports = make_ring(REPORTS, sizeof(struct fabric_report));
+    make_writes(thread);
     thread->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     CHECK(thread->fd >= 0);
     CHECK(pthread_create(&thread->thread, NULL, run, thread) == 0);
@@ -313,7 +339,7 @@ bool fabric_thread_stop(struct fabric_thread *thread)
     int64_t since_ns = clock_now_ns();
     int64_t cpu_ns = fabric_thread_cpu_ns(thread);
     atomic_store_explicit(&thread->quit, true, memory_order_release);
-    word_wake(&thread->bell);
+    doorbell_ring(&thread->bell);
     for (;;) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
@@ -330,6 +356,10 @@ bool fabric_thread_stop(struct fabric_thread *thread)
     while (ring_pop(thread->reports, &left))
         free(left.card);
     close(thread->fd);
+    for (uint32_t i = 0; i < thread->write_count; i++)
+        free(thread->writes[i].pages);
+    free(thread->writes);
+    free(thread->unused_writes);
     free(thread->commands);
     free(thread->reports);
     free(thread);
@@ -341,23 +371,29 @@ static uint64_t give(struct fabric_thread *thread, const struct fabric_command *
 {
     while (!ring_push(thread->commands, command))
         sched_yield();
-    atomic_fetch_add_explicit(&thread->bell, 1, memory_order_release);
-    word_wake(&thread->bell);
+    doorbell_ring(&thread->bell);
     return ++thread->given;
 }
 
 uint64_t fabric_thread_write(struct fabric_thread *thread, const struct paged_write *write, uint64_t counter_base)
 {
     uint32_t source = write->source_page_count, destination = write->destination_page_count;
-    struct write_command *copy = allocate(1, sizeof *copy + ((size_t)source + destination) * sizeof copy->pages[0]);
+    uint32_t place;
+    CHECK(ring_pop(thread->unused_writes, &place)); /* tickets in flight are at most tickets_max */
+    struct write_command *copy = &thread->writes[place];
+    if (copy->room < source + destination) {
+        free(copy->pages);
+        copy->room = source + destination;
+        copy->pages = allocate(copy->room, sizeof *copy->pages);
+    }
     copy->write = *write;
     if (write->unit_count > 0) {
-        memcpy(copy->pages, write->source_pages, source * sizeof copy->pages[0]);
-        memcpy(copy->pages + source, write->destination_pages, destination * sizeof copy->pages[0]);
+        memcpy(copy->pages, write->source_pages, source * sizeof *copy->pages);
+        memcpy(copy->pages + source, write->destination_pages, destination * sizeof *copy->pages);
+        copy->write.source_pages = copy->pages;
+        copy->write.destination_pages = copy->pages + source;
     }
-    copy->write.source_pages = copy->pages;
-    copy->write.destination_pages = copy->pages + source;
-    return give(thread, &(struct fabric_command){.kind = COMMAND_WRITE, .count = counter_base, .owned = copy});
+    return give(thread, &(struct fabric_command){.kind = COMMAND_WRITE, .id = place, .count = counter_base});
 }
 
 uint64_t fabric_thread_write_stop(struct fabric_thread *thread, uint32_t ticket)
@@ -432,6 +468,8 @@ void fabric_thread_clear(struct fabric_thread *thread)
     uint64_t count;
     ssize_t got = read(thread->fd, &count, sizeof count);
     (void)got; /* EAGAIN: nobody has woken the loop since */
+    /* After the read, and before reports are taken: a wake-up that is left out from here on would be one too few. */
+    atomic_exchange(&thread->fd_raised, false);
 }
 
 bool fabric_thread_next(struct fabric_thread *thread, struct fabric_report *what)

@@ -11,6 +11,8 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,9 +39,26 @@ static int find(void *handle, const char *name, void *function, size_t size)
     return symbol != NULL;
 }
 
+/* What the library brings along (libinfinipath) takes signals for itself, Ctrl-C among them, and ends the process with
+ * status 1 at each. They stay with who had them. */
+static void *open_library(void)
+{
+    static const int taken[] = {SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT, SIGTERM};
+    enum { COUNT = sizeof taken / sizeof taken[0] };
+    struct sigaction before[COUNT];
+    bool known[COUNT];
+    for (size_t i = 0; i < COUNT; i++)
+        known[i] = sigaction(taken[i], NULL, &before[i]) == 0;
+    void *handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    for (size_t i = 0; i < COUNT; i++)
+        if (known[i])
+            sigaction(taken[i], &before[i], NULL);
+    return handle;
+}
+
 static void load(void)
 {
-    void *handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *handle = open_library();
     if (handle != NULL && find(handle, "fi_getinfo", &library.getinfo, sizeof library.getinfo) &&
         find(handle, "fi_freeinfo", &library.freeinfo, sizeof library.freeinfo) &&
         find(handle, "fi_dupinfo", &library.dupinfo, sizeof library.dupinfo) &&

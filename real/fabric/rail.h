@@ -32,6 +32,7 @@ struct rail {
     struct fid_cq *queue;
     fi_addr_t remote;
     bool connected; /* `remote` is known */
+    bool broken;    /* is to be closed: nothing more is posted */
     struct write_op *ops;
     uint32_t window;
     uint32_t unused_first; /* of ops, plus one */
@@ -68,9 +69,15 @@ size_t rail_address(const struct rail *rail, void *address, size_t size);
 
 bool rail_connect(struct rail *rail, const void *address);
 
+/* Open, and not about to be closed. */
+static inline bool rail_whole(const struct rail *rail)
+{
+    return rail->endpoint != NULL && !rail->broken;
+}
+
 static inline bool rail_usable(const struct rail *rail)
 {
-    return rail->endpoint != NULL && rail->connected;
+    return rail_whole(rail) && rail->connected;
 }
 
 static inline bool rail_has_room(const struct rail *rail)

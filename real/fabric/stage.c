@@ -258,24 +258,15 @@ void stage_flush(struct fabric *fabric)
         submit(&fabric->stages->of[r]);
 }
 
-/* Posts a copied piece, or ends it where its peer or ticket is gone. False: it has to wait. */
-static bool post(struct fabric *fabric, struct stage *stage, uint32_t index)
+/* Posts a copied piece. RAIL_AGAIN: it has to wait; RAIL_FAILED: its peer, its rails or its ticket are gone. */
+static enum rail_result post(struct fabric *fabric, struct stage *stage, uint32_t index)
 {
     struct slot *slot = &stage->slots[index];
     struct peer *peer = slot->node == UINT32_MAX ? NULL : fabric->peers[slot->node];
-    uint32_t tag = tag_of(fabric, stage, index);
-    enum rail_result result = RAIL_FAILED;
-    slot->state = SLOT_POSTED;
-    if (peer != NULL && peer->known && !fabric->tickets[slot->ticket].failed)
-        result = piece_post(fabric, peer, slot->ticket, &slot->piece,
-                            stage->host + stage->slots_offset + index * fabric->stages->slot_bytes +
-                                slot->piece.source_offset % UNIT,
-                            tag);
-    if (result == RAIL_FAILED)
-        ticket_completed(fabric, tag, false);
-    else if (result == RAIL_AGAIN)
-        slot->state = SLOT_READY;
-    return result != RAIL_AGAIN;
+    if (peer == NULL || !peer->known || fabric->tickets[slot->ticket].failed)
+        return RAIL_FAILED;
+    uint64_t offset = stage->slots_offset + index * fabric->stages->slot_bytes + slot->piece.source_offset % UNIT;
+    return piece_post(fabric, peer, slot->ticket, &slot->piece, stage->host + offset, tag_of(fabric, stage, index));
 }
 
 static void post_ready(struct fabric *fabric, struct stage *stage, bool *progress)
@@ -286,24 +277,17 @@ static void post_ready(struct fabric *fabric, struct stage *stage, bool *progres
         uint32_t index = at - 1;
         struct slot *slot = &stage->slots[index];
         uint32_t next = slot->next;
-        uint32_t node = slot->node;
-        bool waits = node == blocked;
-        if (!waits) {
+        enum rail_result result = slot->node == blocked ? RAIL_AGAIN : post(fabric, stage, index);
+        if (result == RAIL_AGAIN) {
+            blocked = slot->node;
+            before = at;
+        } else {
             take_off(stage, &stage->ready, before, index);
-            waits = !post(fabric, stage, index);
-            *progress = *progress || !waits;
-            if (waits) { /* back where it was */
-                blocked = node;
-                slot->next = next;
-                if (before == 0)
-                    stage->ready.first = at;
-                else
-                    stage->slots[before - 1].next = at;
-                if (next == 0)
-                    stage->ready.last = at;
-            }
+            slot->state = SLOT_POSTED;
+            if (result == RAIL_FAILED)
+                ticket_completed(fabric, tag_of(fabric, stage, index), false);
+            *progress = true;
         }
-        before = waits ? at : before;
         at = next;
     }
 }

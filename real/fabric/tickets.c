@@ -236,7 +236,7 @@ enum rail_result piece_post(struct fabric *fabric, struct peer *peer, uint32_t s
         .immediate = ticket->write.immediate,
         .ticket = tag,
     };
-    while (!ticket->failed) {
+    for (;;) {
         uint32_t nic;
         bool hopeless = false;
         struct rail *rail = peer_rail(fabric, peer, piece->source_rank, ticket->turn, &nic, &hopeless);
@@ -254,7 +254,6 @@ enum rail_result piece_post(struct fabric *fabric, struct peer *peer, uint32_t s
         }
         peer_break_rail(fabric, peer, nic);
     }
-    return RAIL_FAILED; /* breaking the rail failed writes of this very ticket */
 }
 
 /* A piece of a device that NICs do not reach is taken to be posted later. */
@@ -329,8 +328,7 @@ void tickets_post(struct fabric *fabric, bool *progress)
 {
     for (uint32_t at = fabric->posting.first; at != 0;) {
         uint32_t slot = at - 1;
-        /* A ticket may leave the list while it is posted; so may others, by a rail that breaks, but they wait for their
-         * own turn here to be taken off. */
+        /* A ticket may leave the list while it is posted. */
         at = fabric->tickets[slot].next;
         ticket_post(fabric, slot, progress);
     }

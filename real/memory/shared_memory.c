@@ -63,6 +63,22 @@ void word_wake(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
+/* Both sides write before they read, in one order for all: either the ring sees the sleeper, or the kernel sees the
+ * ring. */
+void doorbell_ring(struct doorbell *bell)
+{
+    atomic_fetch_add(&bell->rung, 1);
+    if (atomic_load(&bell->asleep))
+        word_wake(&bell->rung);
+}
+
+void doorbell_wait(struct doorbell *bell, uint32_t seen, int64_t timeout_ns)
+{
+    atomic_store(&bell->asleep, true);
+    word_wait(&bell->rung, seen, timeout_ns);
+    atomic_store_explicit(&bell->asleep, false, memory_order_relaxed);
+}
+
 int64_t clock_now_ns(void)
 {
     struct timespec now;

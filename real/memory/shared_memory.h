@@ -25,6 +25,22 @@ void shared_memory_free(struct shared_memory *memory);
 void word_wait(_Atomic uint32_t *word, uint32_t value, int64_t timeout_ns);
 void word_wake(_Atomic uint32_t *word);
 
+/* A word for one sleeper: whoever rings makes a system call only while somebody sleeps. */
+struct doorbell {
+    _Atomic uint32_t rung;
+    atomic_bool asleep;
+};
+
+static inline uint32_t doorbell_seen(const struct doorbell *bell)
+{
+    return atomic_load_explicit(&bell->rung, memory_order_acquire);
+}
+
+void doorbell_ring(struct doorbell *bell);
+
+/* Sleeps unless it has rung since `seen`. */
+void doorbell_wait(struct doorbell *bell, uint32_t seen, int64_t timeout_ns);
+
 /* CLOCK_MONOTONIC. */
 int64_t clock_now_ns(void);
 

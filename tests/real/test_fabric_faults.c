@@ -162,7 +162,8 @@ static void write_whole(int file, const void *bytes, size_t size)
 
 /* Node 2: gives its card, takes node 1's, then polls until the socket closes. Where `writes`, it keeps writing to node
  * 1 with immediate 7; else it expects `count` of immediate 1, and says by a byte that they are there and whether its
- * memory is right. A byte from its parent makes its NIC 1 fail. */
+ * memory is right. At 'h' from its parent it answers and stands still, polling nothing, until another byte comes; at
+ * 'f' its NIC 1 fails. */
 static void child_main(int socket, const char *provider, uint32_t nics, bool writes, uint64_t count)
 {
     static struct fabric_side side;
@@ -190,7 +191,13 @@ static void child_main(int socket, const char *provider, uint32_t nics, bool wri
         ssize_t got = read(socket, &byte, 1);
         if (got == 0)
             break;
-        if (got == 1)
+        if (got == 1 && byte == 'h') {
+            write_whole(socket, "h", 1);
+            fcntl(socket, F_SETFL, 0);
+            got = read(socket, &byte, 1);
+            fcntl(socket, F_SETFL, O_NONBLOCK);
+        }
+        if (got == 1 && byte == 'f')
             fabric_nic_fail(side.fabric, 1);
         if (writes && fabric_quiet(side.fabric)) {
             struct paged_write write = write_to(1, 0, 7, PAGES);
@@ -455,6 +462,29 @@ static void test_remove_ends_tickets(void **state)
 
 /* ---- NICs -------------------------------------------------------------------------------------------------------- */
 
+static uint64_t in_flight(const struct fabric_side *side)
+{
+    struct fabric_counters counters = fabric_counters(side->fabric);
+    return counters.writes_posted - counters.writes_completed - counters.writes_failed;
+}
+
+/* Goes on until one ticket is done, and then until the windows of all rails are full towards a peer that stands still:
+ * whatever fails then fails in the middle of tickets. */
+static void stop_midway(struct fabric_side *side, const struct child *child, struct heard *heard)
+{
+    char answer = 0;
+    int64_t until_ns = now_ns() + PATIENCE_NS;
+    while (heard->done == 0 && now_ns() < until_ns)
+        poll_side(side, heard);
+    write_whole(child->socket, "h", 1);
+    assert_true(read_whole(child->socket, &answer, 1));
+    assert_int_equal(answer, 'h');
+    while (in_flight(side) < side->config.nics * side->config.window && now_ns() < until_ns)
+        poll_side(side, heard);
+    assert_int_equal(in_flight(side), side->config.nics * side->config.window);
+    assert_true(heard->done >= 1 && heard->done < 8 && heard->failed == 0);
+}
+
 /* One NIC of four fails on either side: what was posted over it fails its tickets, which still wait for the other NICs;
  * what comes later goes over the NICs that are left, whole and right. */
 static void nic_fails(const char *provider, bool at_source)
@@ -466,6 +496,7 @@ static void nic_fails(const char *provider, bool at_source)
         return;
     struct child child = child_start(provider, 4, false, transfer_expected(&plan, PAGES, 0));
     side_make(&side, 1, provider, 2, 4);
+    side.config.stall_ns = 3 * NS_PER_S; /* the peer stands still for a while, and is not to be given up for that */
     assert_true(side_open(&side));
     child_join(&child, &side);
     fabric_side_fill(&side, 0, all_pages, PAGES * 16);
@@ -473,14 +504,11 @@ static void nic_fails(const char *provider, bool at_source)
         struct paged_write write = write_to(2, t, 9, PAGES); /* an immediate that nobody expects */
         fabric_write(side.fabric, &write, UINT64_MAX);
     }
-    int64_t until_ns = now_ns() + PATIENCE_NS;
-    while (fabric_counters(side.fabric).writes_completed < 40 && now_ns() < until_ns)
-        poll_side(&side, &heard);
-    poll_side(&side, &heard);
+    stop_midway(&side, &child, &heard);
     if (at_source)
         fabric_nic_fail(side.fabric, 1);
-    else
-        write_whole(child.socket, "f", 1);
+    write_whole(child.socket, at_source ? "c" : "f", 1);
+    int64_t until_ns = now_ns() + PATIENCE_NS;
     while ((heard.done < 8 || heard.peer_errors == 0) && now_ns() < until_ns)
         poll_side(&side, &heard);
     assert_int_equal(heard.done, 8);

@@ -3,12 +3,14 @@
  */
 #define _GNU_SOURCE
 #include "base/arith.h"
+#include "base/rng.h"
 #include "cli/real/run_real.h"
 #include "real/memory/shared_memory.h"
 #include "support/real_run.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +28,12 @@
 #define SCENARIO "tests/data/real-kills.lua"
 #define INSTANCES 4
 #define PATIENCE_NS (180 * NS_PER_S)
+
+static bool ended(const struct real_run *run)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_PID, (id_t)run->launcher, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
 
 static void gone_without_a_run(struct real_run *run, int wanted)
 {
@@ -83,6 +92,54 @@ static void interrupted_twice(void **state)
     gone_without_a_run(&run, 128 + SIGINT);
 }
 
+/* Processes of a killed launcher become children of this one: all of them are heard of. */
+static uint32_t collect_orphans(void)
+{
+    uint32_t count = 0;
+    int64_t until_ns = clock_now_ns() + PATIENCE_NS;
+    for (;;) {
+        pid_t process = waitpid(-1, NULL, WNOHANG);
+        if (process < 0)
+            return count;
+        if (process > 0) {
+            assert_false(real_run_in_shared_memory(process));
+            count++;
+        } else if (clock_now_ns() < until_ns) {
+            usleep(2000);
+        } else {
+            fail_msg("a process has outlived its launcher");
+        }
+    }
+}
+
+/* Kill -9 of the launcher at every size that the run passes through while it starts, at once or a little later: while
+ * instances are forked, start, make executors, map memory, open endpoints, wait for one another. */
+static void killed_while_starting(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"--provider=shm", NULL};
+    const uint64_t seed = (uint64_t)clock_now_ns();
+    struct rng rng = rng_stream(seed, 0, RNG_FAULTS);
+    uint32_t orphans = 0;
+    printf("seed %" PRIu64 "\n", seed);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    for (uint32_t point = 0; point < 24; point++) {
+        struct real_run run;
+        real_run_start(&run, SCENARIO, options);
+        int64_t until_ns = clock_now_ns() + PATIENCE_NS;
+        uint32_t processes = 1 + point % 12;
+        while (run.process_count < processes && !ended(&run) && clock_now_ns() < until_ns)
+            real_run_look(&run);
+        if (point >= 12)
+            usleep((useconds_t)rng_below(&rng, 40000));
+        kill(run.launcher, SIGKILL);
+        orphans += collect_orphans();
+        real_run_free(&run);
+    }
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+    assert_true(orphans > 24 * 4); /* launchers, and those they had started */
+}
+
 /* A sweep that is interrupted keeps the runs that are complete. */
 static void interrupted_sweep(void **state)
 {
@@ -133,12 +190,6 @@ static unsigned char *map_kv(pid_t process, size_t *bytes)
     return at;
 }
 
-static bool ended(const struct real_run *run)
-{
-    siginfo_t info = {.si_pid = 0};
-    return waitid(P_PID, (id_t)run->launcher, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
-}
-
 /* Memory that changes under a decoder's hands: --verify finds that what arrived is not what was sent, and the run is
  * not kept. */
 static void bytes_differ(void **state)
@@ -173,7 +224,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(interrupted),       cmocka_unit_test(interrupted_at_the_start),
         cmocka_unit_test(interrupted_twice), cmocka_unit_test(interrupted_sweep),
-        cmocka_unit_test(bytes_differ),
+        cmocka_unit_test(bytes_differ),      cmocka_unit_test(killed_while_starting),
     };
     return cmocka_run_group_tests_name("real_exits", tests, NULL, NULL);
 }

@@ -1,7 +1,9 @@
-/* The ring between threads and processes: order, fullness, indices that wrap, one producer and one consumer at once. */
+/* The ring between threads and processes: order, fullness, indices that wrap, one producer and one consumer at once;
+ * and the doorbell of its sleeper. */
 #define _DEFAULT_SOURCE
 
 #include "real/memory/ring.h"
+#include "real/memory/shared_memory.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -155,13 +157,57 @@ static void test_processes(void **state)
     munmap(ring, bytes);
 }
 
+/* Two that wake one another in turns: a ring that misses its sleeper holds the game up for as long as a sleep lasts. */
+#define RALLIES 20000u
+#define SLEEP_NS INT64_C(1000000000)
+
+struct rally {
+    struct doorbell bells[2];
+    _Atomic uint32_t score; /* even: the first one's turn */
+    _Atomic uint32_t slept_out;
+};
+
+static void play(struct rally *rally, uint32_t me)
+{
+    for (uint32_t turn = me; turn < 2 * RALLIES; turn += 2) {
+        for (;;) {
+            uint32_t seen = doorbell_seen(&rally->bells[me]);
+            if (atomic_load(&rally->score) == turn)
+                break;
+            int64_t start_ns = clock_now_ns();
+            doorbell_wait(&rally->bells[me], seen, SLEEP_NS);
+            if (clock_now_ns() - start_ns >= SLEEP_NS && doorbell_seen(&rally->bells[me]) != seen)
+                atomic_fetch_add(&rally->slept_out, 1);
+        }
+        atomic_store(&rally->score, turn + 1);
+        doorbell_ring(&rally->bells[1 - me]);
+    }
+}
+
+static void *play_second(void *rally)
+{
+    play(rally, 1);
+    return NULL;
+}
+
+static void test_doorbell(void **state)
+{
+    (void)state;
+    static struct rally rally;
+    pthread_t other;
+    assert_int_equal(pthread_create(&other, NULL, play_second, &rally), 0);
+    play(&rally, 0);
+    pthread_join(other, NULL);
+    assert_int_equal(rally.score, 2 * RALLIES);
+    assert_int_equal(rally.slept_out, 0);
+    doorbell_wait(&rally.bells[0], doorbell_seen(&rally.bells[0]) - 1, INT64_MAX / 2); /* has rung: returns at once */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_and_empty),
-        cmocka_unit_test(test_wrap),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_full_and_empty), cmocka_unit_test(test_doorbell),  cmocka_unit_test(test_wrap),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_processes),
     };
     return cmocka_run_group_tests_name("ring", tests, NULL, NULL);
 }

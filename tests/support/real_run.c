@@ -231,7 +231,7 @@ static bool gone(pid_t pid)
     return kill(pid, 0) != 0 && errno == ESRCH;
 }
 
-static bool in_shared_memory(pid_t pid)
+bool real_run_in_shared_memory(pid_t pid)
 {
     char text[16];
     bool found = false;
@@ -287,7 +287,7 @@ void real_run_left_nothing(const struct real_run *run)
         while (!gone(run->processes[i]) && clock_now_ns() < until_ns)
             usleep(2000);
         assert_true(gone(run->processes[i]));
-        assert_false(in_shared_memory(run->processes[i]));
+        assert_false(real_run_in_shared_memory(run->processes[i]));
     }
     /* Nobody asks an instance or an executor for its exit status: what a sanitizer finds there is in the log alone.
      * Leaks are of libraries that were unloaded, which have no names any more. */

@@ -74,6 +74,9 @@ void real_run_database_sound(const struct real_run *run);
 int64_t real_run_replay(const struct real_run *run, const char *scenario, const char *const *options, uint32_t node,
                         void (*heard)(void *self, int64_t now_ns, const struct trace_record *record), void *self);
 
+/* Nothing of a process that has ended is in /dev/shm. */
+bool real_run_in_shared_memory(pid_t process);
+
 /* Nothing is left of it: no process that real_run_processes() saw, nor of its launcher, and nothing of theirs in
  * /dev/shm. Fails the test. */
 void real_run_left_nothing(const struct real_run *run);

@@ -10,6 +10,7 @@
 #include "real/control/mesh.h"
 #include "real/cluster/children.h"
 #include "real/fabric/fabric.h"
+#include "real/fabric/lifeline.h"
 #include "real/executor/executor.h"
 #include "real/cluster/instance_process.h"
 #include "real/cluster/launcher.h"
@@ -570,11 +571,16 @@ bool run_real_role(int argc, char **argv, int *status)
         .run = run_instance,
     };
     static const struct command *const roles[] = {&instance, NULL};
-    if (argc > 1 && strcmp(argv[1], "executor") == 0)
+    const char *role = argc > 1 ? argv[1] : "";
+    if (strcmp(role, "executor") == 0) {
         *status = executor_main(argc, argv);
-    else if (argc > 1 && strcmp(argv[1], "instance") == 0)
+    } else if (strcmp(role, "leftovers") == 0) {
+        *status = leftovers_main();
+    } else if (strcmp(role, "instance") == 0) {
+        lifeline_hold();
         *status = command_main(argc, argv, roles, stdout, stderr);
-    else
+    } else {
         return false;
+    }
     return true;
 }
