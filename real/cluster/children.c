@@ -98,16 +98,16 @@ static void make_arguments(const struct children_config *config, uint32_t node, 
     add_number(arguments, "--incarnation", incarnation);
     add_option(arguments, "--front", front);
     add_number(arguments, "--seed", config->seed);
-    add_option(arguments, "--provider", options->provider);
-    add_option(arguments, "--device", options->device);
-    add_option(arguments, "--bind", options->bind);
-    add_number(arguments, "--nics", options->nics);
-    add_number(arguments, "--window", options->window);
-    add_number(arguments, "--heartbeats", options->heartbeats_missed);
-    add_option(arguments, "--record-events", options->record_events);
-    add_option(arguments, "--tokens", options->tokens);
-    if (options->verify)
-        add(arguments, "--verify");
+    for (const struct real_option *row = real_option_rows; row->name != NULL; row++) {
+        char option[64];
+        snprintf(option, sizeof option, "--%s", row->name);
+        if (row->kind == REAL_OPTION_TEXT)
+            add_option(arguments, option, real_option_text(options, row));
+        else if (row->kind == REAL_OPTION_NUMBER)
+            add_number(arguments, option, real_option_number(options, row));
+        else if (real_option_flag(options, row))
+            add(arguments, option);
+    }
     for (size_t i = 0; i < config->set_count; i++) {
         char set[1200];
         snprintf(set, sizeof set, "%s=%s", config->sets[i].path, config->sets[i].value);

@@ -19,15 +19,15 @@
 
 static struct children_config config_of(const struct launcher *launcher)
 {
-    const struct launcher_config *config = launcher->config;
+    const struct run_config *config = launcher->run->config;
     return (struct children_config){
         .node_count = launcher->node_count,
-        .scenario = launcher->world->scenario->path,
+        .scenario = launcher->world.scenario->path,
         .sets = config->sets,
         .set_count = config->set_count,
-        .seed = launcher->world->seed,
-        .options = config->options,
-        .front_address = config->options->address,
+        .seed = launcher->world.seed,
+        .options = launcher->options,
+        .front_address = launcher->options->address,
         .front_port = mesh_port(launcher->mesh),
         .token = launcher->token,
     };
@@ -44,7 +44,7 @@ static void child_died(void *self, uint32_t node)
     if (remote->replacing)
         launcher_in_vain(launcher, node);
     else if (!remote->lost)
-        launcher_break(launcher, LAUNCH_FAILED, "%s ended before it was ready", launcher_name(launcher, node));
+        run_break(launcher->run, RUN_REFUSED, "%s ended before it was ready", launcher_name(launcher, node));
 }
 
 bool launcher_start_children(struct launcher *launcher, char *error, size_t error_size)
@@ -58,7 +58,7 @@ bool launcher_start_children(struct launcher *launcher, char *error, size_t erro
 
 static const struct pool *pool_of(const struct launcher *launcher, uint32_t node)
 {
-    return &launcher->world->scenario->pools[launcher->world->deployment->instances[node].pool];
+    return &launcher->world.scenario->pools[launcher->world.deployment->instances[node].pool];
 }
 
 /* Processes that somebody else has started are his to start again. */
@@ -71,10 +71,7 @@ void launcher_lost(struct launcher *launcher, uint32_t node)
 
 static void tell(const struct launcher *launcher, uint32_t node, const char *what)
 {
-    char text[600];
-    snprintf(text, sizeof text, "%s %s", launcher_name(launcher, node), what);
-    if (launcher->config->notice != NULL)
-        launcher->config->notice(launcher->config->self, text);
+    run_notice(launcher->run, "%s %s", launcher_name(launcher, node), what);
 }
 
 void launcher_in_vain(struct launcher *launcher, uint32_t node)

@@ -32,6 +32,12 @@ void *memory_zeroed(size_t count, size_t size)
     return got(none ? calloc(1, 1) : calloc(count, size), count, size);
 }
 
+void *memory_aligned(size_t bytes)
+{
+    size_t whole = (bytes + 63) / 64 * 64 + (bytes == 0 ? 64 : 0);
+    return memset(got(aligned_alloc(64, whole), 1, whole), 0, whole);
+}
+
 void *memory_resized(void *memory, size_t bytes)
 {
     return got(realloc(memory, bytes + (bytes == 0)), 1, bytes);

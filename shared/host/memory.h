@@ -16,6 +16,9 @@ void *memory_get(size_t bytes);
 /* Zeroed; count * size may overflow: such memory does not exist. */
 void *memory_zeroed(size_t count, size_t size);
 
+/* Zeroed, at an address that 64 divides: a line of a cache. */
+void *memory_aligned(size_t bytes);
+
 /* `memory`, or NULL, with another size. */
 void *memory_resized(void *memory, size_t bytes);
 

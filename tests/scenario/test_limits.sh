@@ -27,12 +27,12 @@ fi
 limited "-f 64" 2 run "$here/small.lua" --db "$here/file.db"
 expect 'file.db' "$here/err"
 answers run "$here/small.lua" --db "$here/a.db"
-limited "-f 64" 2 trace last --db "$here/a.db" --out "$here/timeline.json"
+limited "-f 64" 2 timeline last --db "$here/a.db" --out "$here/timeline.json"
 expect 'the timeline could not be written' "$here/err"
 
 # A full disk behind a redirection, whoever answers.
 for command in "--version" "explain $here/small.lua" "runs --db $here/a.db" "show last --db $here/a.db" \
-    "run $here/small.lua --db $here/a.db --format json" "trace last --db $here/a.db"; do
+    "run $here/small.lua --db $here/a.db --format json" "timeline last --db $here/a.db"; do
     got=0
     # shellcheck disable=SC2086
     "$TANDEM" $command > /dev/full 2> "$here/err" || got=$?

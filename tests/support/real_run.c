@@ -4,7 +4,7 @@
 
 #include "base/arith.h"
 #include "world/load/workload.h"
-#include "cli/real/run_real.h"
+#include "cli/commands.h"
 #include "real/runtime/recording.h"
 #include "real/memory/shared_memory.h"
 #include "real/cluster/real_world.h"
@@ -31,16 +31,6 @@
 #define WAIT_NS (180 * NS_PER_S) /* on a very busy machine */
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
-
-static const struct command command_run = {
-    .name = "run",
-    .operands = "SCENARIO",
-    .operands_min = 1,
-    .operands_max = 1,
-    .summary = "a real run",
-    .options = run_options,
-    .run = run_real,
-};
 
 static void path_of(const char *scenario, char *path, size_t size)
 {

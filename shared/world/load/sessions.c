@@ -78,9 +78,7 @@ static void table_make(struct table *table, uint32_t capacity)
     struct arena arena = arena_measure();
     table_lay_out(table, &arena);
     size_t size = (arena.used + 63) / 64 * 64;
-    table->memory = aligned_alloc(64, size);
-    CHECK(table->memory != NULL);
-    memset(table->memory, 0, size);
+    table->memory = memory_aligned(size);
     arena = arena_over(table->memory, size);
     table_lay_out(table, &arena);
     while (table->unused_count < capacity) {
