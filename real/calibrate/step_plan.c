@@ -100,6 +100,7 @@ static bool add_choice(struct step_plan *plan, struct real_world *world, uint32_
         choice.pool[p].sharding = min_u32(sharding, scenario->pools[p].sharding_count - 1);
     }
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
+    sizes.windows_in_pages = true;
     struct user_error why = {.set = false};
     deployment_free(world->own_deployment);
     world->deployment = world->own_deployment =

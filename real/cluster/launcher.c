@@ -369,6 +369,7 @@ static uint32_t live(const void *self)
 const struct run_backend real_backend = {
     .stored_as = RESULTS_REAL,
     .record = RECORD_SAMPLES,
+    .windows_in_pages = true,
     .make = make,
     .free = tear_down,
     .now_ns = now_ns,

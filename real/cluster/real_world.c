@@ -52,6 +52,7 @@ bool real_world_load(struct real_world *world, const char *path, const struct sc
         return false;
     struct deployment_choice choice = deployment_default(scenario);
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
+    sizes.windows_in_pages = true;
     struct user_error why = {.set = false};
     world->deployment = world->own_deployment =
         deployment_make(scenario, &choice, &sizes, world->seed, &why);

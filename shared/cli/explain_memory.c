@@ -38,15 +38,18 @@ static void print_capacity(const struct scenario *scenario, const struct pool *p
     (void)deployment_kv_capacity(scenario, pool, sharding, MEMORY_SHARE_POINTS_PERMILLE, &more, &ignored);
     const struct footprint *f = &here.footprint;
     parallelism_text(&pool->shardings[sharding], text, sizeof text);
+    char windows[64] = "";
+    if (f->window_bytes > 0)
+        snprintf(windows, sizeof windows, " beside %.2f GiB of windows", (double)f->window_bytes / GIB);
     fprintf(out,
             "%s %s: %" PRIu64 " tokens of KV an instance; %" PRIu64 " with 3 points of memory share less, %" PRIu64
             " with 3 more\n"
             "  a rank: %.1f GiB, %.1f %% %s; weights %.1f GiB, activations %.1f, KV %.1f: %" PRIu64
-            " pages of %.2f MiB\n",
+            " pages of %.2f MiB%s\n",
             pool->name, text, here.tokens, less.tokens, more.tokens, (double)pool->hardware.memory_bytes / GIB,
             (double)pool->memory_utilization_permille / 10.0, share_of(pool->engine.memory_share),
             (double)f->weight_bytes / GIB, (double)f->activation_bytes / GIB, (double)f->kv_bytes / GIB, f->pages,
-            (double)f->page_bytes / MIB);
+            (double)f->page_bytes / MIB, windows);
 }
 
 void explain_memory_print(const struct scenario *scenario, FILE *out)
@@ -70,13 +73,14 @@ static json_t *capacity_json(const struct scenario *scenario, const struct pool 
     (void)deployment_kv_capacity(scenario, pool, sharding, MEMORY_SHARE_POINTS_PERMILLE, &more, &ignored);
     const struct footprint *f = &here.footprint;
     parallelism_text(&pool->shardings[sharding], text, sizeof text);
-    json_t *json = json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pool", pool->name,
-                             "sharding", text, "memory_share", share_of(pool->engine.memory_share), "share",
-                             (double)pool->memory_utilization_permille / 1000.0, "weight_bytes",
-                             (json_int_t)f->weight_bytes, "activation_bytes", (json_int_t)f->activation_bytes,
-                             "kv_bytes", (json_int_t)f->kv_bytes, "page_bytes", (json_int_t)f->page_bytes, "pages",
-                             (json_int_t)f->pages, "kv_tokens", (json_int_t)here.tokens, "kv_tokens_3_points_less",
-                             (json_int_t)less.tokens, "kv_tokens_3_points_more", (json_int_t)more.tokens);
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pool", pool->name, "sharding",
+                  text, "memory_share", share_of(pool->engine.memory_share), "share",
+                  (double)pool->memory_utilization_permille / 1000.0, "weight_bytes", (json_int_t)f->weight_bytes,
+                  "activation_bytes", (json_int_t)f->activation_bytes, "kv_bytes", (json_int_t)f->kv_bytes,
+                  "page_bytes", (json_int_t)f->page_bytes, "window_bytes", (json_int_t)f->window_bytes, "pages",
+                  (json_int_t)f->pages, "kv_tokens", (json_int_t)here.tokens, "kv_tokens_3_points_less",
+                  (json_int_t)less.tokens, "kv_tokens_3_points_more", (json_int_t)more.tokens);
     if (!fits)
         json_object_set_new(json, "refused", json_string(error.text));
     return json;

@@ -15,8 +15,9 @@
 void explain_memory_print(const struct scenario *scenario, FILE *out);
 
 /* Adds "memory": a list of objects with "pool", "sharding", "memory_share", "share", "weight_bytes",
- * "activation_bytes", "kv_bytes" and "page_bytes" (of the tightest rank), "pages" (of an attention group), "kv_tokens"
- * (of an instance), "kv_tokens_3_points_less", "kv_tokens_3_points_more"; or "refused" where it does not fit. */
+ * "activation_bytes", "kv_bytes", "page_bytes" and "window_bytes" (of the tightest rank), "pages" (of an attention
+ * group), "kv_tokens" (of an instance), "kv_tokens_3_points_less", "kv_tokens_3_points_more"; or "refused" where it
+ * does not fit. */
 void explain_memory_json(const struct scenario *scenario, json_t *json);
 
 #endif

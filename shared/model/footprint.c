@@ -271,13 +271,35 @@ static enum footprint_verdict stage_pages(struct footprint *f, uint64_t memory_b
         if (share == MEMORY_SHARE_FREE)
             f->kv_bytes = mul_div_floor_u64(f->kv_bytes, share_permille, 1000);
     }
-    f->pages = f->kv_bytes / f->page_bytes;
+    f->pages = f->window_bytes > f->kv_bytes ? 0 : (f->kv_bytes - f->window_bytes) / f->page_bytes;
     return f->pages == 0 ? FOOTPRINT_PAGES : FOOTPRINT_FITS;
+}
+
+/* The same with the windows of `sequences` beside pages of the other layers, where more pages fit so. */
+static void keep_windows(const struct kv_geometry *g, uint32_t stage, uint32_t sequences, uint64_t memory_bytes,
+                         enum memory_share share, uint32_t share_permille, struct footprint *here,
+                         enum footprint_verdict *verdict)
+{
+    struct footprint windows = *here;
+    uint32_t first = g->stage_layer_first[stage];
+    uint32_t end = g->stage_layer_first[stage + 1];
+    uint32_t full = kv_full_layers(g, end) - kv_full_layers(g, first);
+    uint64_t page_layer = kv_token_rank_bytes(g, 1) * g->page_tokens;
+    if (full == 0)
+        return;
+    windows.page_bytes = mul_u64(page_layer, full);
+    windows.window_bytes = mul_u64(mul_u64(sequences, kv_window_pages(g)), mul_u64(page_layer, end - first - full));
+    enum footprint_verdict with = stage_pages(&windows, memory_bytes, share, share_permille);
+    if (windows.pages <= here->pages)
+        return;
+    *here = windows;
+    *verdict = with;
 }
 
 enum footprint_verdict footprint_kv_pages(const struct architecture *a, const struct kv_geometry *g,
                                           uint64_t memory_bytes, enum memory_share share, uint32_t share_permille,
-                                          uint64_t activation_bytes, struct footprint *footprint)
+                                          uint64_t activation_bytes, uint32_t window_sequences,
+                                          struct footprint *footprint)
 {
     struct footprint_weights weights;
     enum footprint_verdict tightest = layout_check(a, g);
@@ -294,6 +316,8 @@ enum footprint_verdict footprint_kv_pages(const struct architecture *a, const st
         here.page_bytes = kv_token_rank_bytes(g, layers) * g->page_tokens;
 
         enum footprint_verdict verdict = stage_pages(&here, memory_bytes, share, share_permille);
+        if (g->window > 0 && window_sequences > 0)
+            keep_windows(g, stage, window_sequences, memory_bytes, share, share_permille, &here, &verdict);
         uint64_t overrun = verdict == FOOTPRINT_WEIGHTS ? weights.total : 0;
         if (stage == 0 || overrun > overrun_max || (overrun == overrun_max && here.pages < footprint->pages)) {
             *footprint = here;

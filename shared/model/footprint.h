@@ -109,17 +109,22 @@ struct footprint {
     uint64_t kv_bytes;     /* of pages, at most; 0 where weights and activations take all */
     uint64_t weight_bytes; /* of a rank of that stage */
     uint64_t activation_bytes;
-    uint64_t page_bytes; /* of one page there: all layers and planes of the stage */
+    uint64_t page_bytes;   /* of one page there: all planes of the stage's layers, or of those without a window */
+    uint64_t window_bytes; /* of the windows of windowed layers, where pages leave these out; part of kv_bytes */
 };
 
 /* KV pages of one attention group: on every stage floor(KV bytes / page bytes), where KV bytes are
  *   MEMORY_SHARE_GPU     memory * share - weights - activations
  *   MEMORY_SHARE_STATIC  min(memory * share, memory - activations) - weights
  *   MEMORY_SHARE_FREE    (memory - weights - activations) * share
- * All layers keep all tokens; a sliding window saves bandwidth, not pages (as engines without a hybrid allocator do).
- */
+ *
+ * Pages hold all layers, windowed ones whole, as prefillers want them, who serve prefixes from any of them. Where
+ * `window_sequences` are given, those of an attention group that may hold KV at once, the windows of all of them are
+ * kept beside the pages (as many whole pages as a window may touch), and pages hold the other layers alone, if more
+ * pages fit so: engines with a hybrid cache manager (vLLM) do that. 0: they do not. */
 enum footprint_verdict footprint_kv_pages(const struct architecture *architecture, const struct kv_geometry *geometry,
                                           uint64_t memory_bytes, enum memory_share share, uint32_t share_permille,
-                                          uint64_t activation_bytes, struct footprint *footprint);
+                                          uint64_t activation_bytes, uint32_t window_sequences,
+                                          struct footprint *footprint);
 
 #endif

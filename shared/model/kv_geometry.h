@@ -104,6 +104,12 @@ static inline uint32_t kv_window_first(uint32_t window, uint32_t tokens)
     return window == 0 || tokens < window ? 0 : tokens + 1 - window;
 }
 
+/* Pages that a window may touch, wherever it begins. */
+static inline uint32_t kv_window_pages(const struct kv_geometry *g)
+{
+    return g->window < 2 ? g->window : (g->window - 2) / g->page_tokens + 2;
+}
+
 static inline uint32_t kv_plane_head_bytes(const struct kv_geometry *g, uint32_t plane)
 {
     return plane == 1 && g->index_bytes > 0 ? g->index_bytes : g->head_bytes;

@@ -24,6 +24,7 @@ struct run_backend {
     /* A request's row comes at the instant at which it ends, and tells it. Otherwise rows come later, and the backend
      * calls run_ended() where run_answers(). */
     bool rows_at_once;
+    bool windows_in_pages; /* of struct deployment_sizes */
 
     /* What carries out the run. NULL with an error. */
     void *(*make)(struct run *run, struct user_error *error);

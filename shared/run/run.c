@@ -198,6 +198,7 @@ static bool set_up(struct run *run, struct user_error *error)
 {
     const struct run_config *config = run->config;
     struct deployment_sizes sizes = deployment_sizes_traced(run->load, config->recorded);
+    sizes.windows_in_pages = run->backend->windows_in_pages;
     run->deployment = deployment_make(config->scenario, config->choice, &sizes, config->seed, error);
     if (run->deployment == NULL)
         return false;

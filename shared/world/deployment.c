@@ -159,8 +159,17 @@ static bool draft_model_footprint(const struct pool *pool, const struct parallel
     return true;
 }
 
+/* Sequences of an attention group that may hold KV at once; 0 where pages keep windowed layers whole: prefixes are
+ * served from prefillers and mixed instances. */
+static uint32_t window_sequences(const struct scenario *scenario, const struct pool *pool)
+{
+    if (pool->role != ROLE_DECODE)
+        return 0;
+    return pool->scheduler.batch_max + min_u32(scenario->messenger.handoffs_max, STREAMS_MAX);
+}
+
 static bool member_make(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
-                        struct member *member, struct user_error *error)
+                        bool windows_in_pages, struct member *member, struct user_error *error)
 {
     const struct parallelism *parallelism = &pool->shardings[sharding];
     const struct architecture model = scenario_served(scenario, pool);
@@ -178,9 +187,10 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
     uint64_t activation_bytes =
         draft_bytes + footprint_activation_bytes(&model, &member->geometry, step_tokens(pool), sampled(pool));
     struct footprint *footprint = &member->footprint;
+    uint32_t sequences = windows_in_pages ? 0 : window_sequences(scenario, pool);
     enum footprint_verdict verdict =
         footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes, pool->engine.memory_share,
-                           pool->memory_utilization_permille, activation_bytes, footprint);
+                           pool->memory_utilization_permille, activation_bytes, sequences, footprint);
     if (verdict == FOOTPRINT_FITS && draft_page_bytes > 0) {
         /* Pages of both models come in pairs. */
         uint64_t pair_bytes = footprint->page_bytes + draft_page_bytes;
@@ -201,7 +211,7 @@ bool deployment_kv_capacity(const struct scenario *scenario, const struct pool *
     *changed = *pool;
     int64_t share = (int64_t)pool->memory_utilization_permille + change_permille;
     changed->memory_utilization_permille = share < 1 ? 1 : share > 1000 ? 1000 : (uint32_t)share;
-    bool fits = member_make(scenario, changed, sharding, &member, error);
+    bool fits = member_make(scenario, changed, sharding, false, &member, error);
     free(changed);
     capacity->footprint = member.footprint;
     capacity->tokens =
@@ -422,7 +432,8 @@ static bool make_members(struct builder *builder, struct user_error *error)
         uint32_t sharding = builder->choice->pool[p].sharding;
         CHECK(sharding < pool->sharding_count);
         if (count > 0 &&
-            (!check_blocks(builder, pool, error) || !member_make(scenario, pool, sharding, &builder->member[p], error)))
+            (!check_blocks(builder, pool, error) ||
+             !member_make(scenario, pool, sharding, builder->sizes->windows_in_pages, &builder->member[p], error)))
             return false;
         if (pool->role == ROLE_DECODE)
             builder->handoffs += count * min_u32(scenario->messenger.handoffs_max, STREAMS_MAX);

@@ -34,6 +34,7 @@ struct deployment_sizes {
     uint32_t request_tokens_max;  /* prompt and output */
     uint32_t request_blocks_max;  /* prefix blocks; 0: none */
     uint32_t prefix_block_tokens; /* 0: none */
+    bool windows_in_pages;        /* as the real runtime lays KV out: pages hold windowed layers whole, everywhere */
 };
 struct deployment_sizes deployment_sizes(const struct load *load);
 

@@ -128,11 +128,11 @@ static void size_memory(const struct scenario *scenario, struct pool *pool, uint
     uint32_t tokens = pool->role == ROLE_DECODE ? verified : pool->scheduler.token_budget;
     uint32_t sampled = pool->role == ROLE_PREFILL ? 0 : verified;
     uint64_t activations = footprint_activation_bytes(&model, &geometry, tokens, sampled);
-    CHECK(footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, MEMORY_SHARE_GPU, 1000, activations,
+    CHECK(footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, MEMORY_SHARE_GPU, 1000, activations, 0,
                              &footprint) == FOOTPRINT_FITS);
     pool->hardware.memory_bytes = footprint.weight_bytes + footprint.activation_bytes + pages * footprint.page_bytes;
     /* The tightest stage may be another one now. */
-    while (footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, MEMORY_SHARE_GPU, 1000, activations,
+    while (footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, MEMORY_SHARE_GPU, 1000, activations, 0,
                               &footprint) != FOOTPRINT_FITS)
         pool->hardware.memory_bytes *= 2;
 }

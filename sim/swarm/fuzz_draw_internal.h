@@ -54,7 +54,7 @@ static inline int64_t scaled(struct rng *rng, int64_t most)
     return min_i64(most, 1 + (int64_t)rng_below(rng, UINT64_C(1) << bits));
 }
 
-/* After a death, in a simulated run: sim/run.c. */
+/* After a death, in a simulated run: sim/sim_run.c. */
 #define SUSPECTED_NS (3 * NS_PER_S)
 #define FENCED_NS (4 * NS_PER_S)
 

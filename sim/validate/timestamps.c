@@ -71,7 +71,8 @@ static void set_memory(struct scenario *scenario, const struct server *server)
           GEOMETRY_OK);
     uint64_t activations = footprint_activation_bytes(&scenario->model, &geometry, pool->scheduler.token_budget,
                                                       pool->scheduler.batch_max);
-    footprint_kv_pages(&scenario->model, &geometry, UINT64_C(1) << 40, MEMORY_SHARE_GPU, 1000, activations, &footprint);
+    footprint_kv_pages(&scenario->model, &geometry, UINT64_C(1) << 40, MEMORY_SHARE_GPU, 1000, activations, 0,
+                       &footprint);
     pool->memory_utilization_permille = 1000;
     pool->hardware.memory_bytes =
         footprint.weight_bytes + activations + (uint64_t)(server->kv_tokens / pool->page_tokens) * footprint.page_bytes;
