@@ -8,6 +8,8 @@
 #include "sim/checkers/oracle.h"
 #include "sim/checkers/prefill_peak.h"
 #include "sim/checkers/shadow.h"
+#include "host/memory.h"
+#include "host/user_error.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -59,18 +61,17 @@ struct sim_run {
 /* ---- Models ----------------------------------------------------------------------------------------------------- */
 
 bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice, struct run_models *models,
-                     char *error, size_t error_size)
+                     struct user_error *error)
 {
     *models = (struct run_models){.pool_count = scenario->pool_count};
     for (uint32_t p = 0; p < scenario->pool_count; p++) {
         const struct pool *pool = &scenario->pools[p];
         if (choice->pool[p].count == 0)
             continue;
-        char why[1024] = "";
-        models->pool[p] =
-            device_model_of_pool(scenario, pool, pool->shardings[choice->pool[p].sharding], why, sizeof why);
-        if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, why, sizeof why)) {
-            snprintf(error, error_size, "pool %s: %s", pool->name, why);
+        struct user_error why = {.set = false};
+        models->pool[p] = device_model_of_pool(scenario, pool, pool->shardings[choice->pool[p].sharding], &why);
+        if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, &why)) {
+            user_error_set(error, NULL, 0, NULL, "pool %s: %s", pool->name, why.text);
             run_models_free(models);
             return false;
         }
@@ -166,9 +167,7 @@ static void after_event(void *self, int64_t now_ns, uint32_t node, const struct 
 static void *allocate(size_t count, size_t size)
 {
     CHECK(count > 0 && size > 0);
-    void *memory = calloc(count, size);
-    CHECK(memory != NULL);
-    return memory;
+    return memory_zeroed(count, size);
 }
 
 static struct sim *make_sim(struct sim_run *run, uint64_t seed)
@@ -212,7 +211,7 @@ static void handle(void *self, const struct event *event)
     node_handle(self, event);
 }
 
-/* calloc() and not aligned_alloc(): pages that a node never touches then cost nothing. */
+/* memory_zeroed() and not aligned_alloc(): pages that a node never touches then cost nothing. */
 static void make_node(struct sim_run *run, uint32_t index)
 {
     const size_t line = 64;
@@ -235,8 +234,7 @@ static void restart(void *self, uint32_t node)
 {
     struct sim_run *run = self;
     /* Writes that the dead one had posted may still land, along plans that lie in its memory. */
-    run->retired = realloc(run->retired, (run->retired_count + 1) * sizeof *run->retired);
-    CHECK(run->retired != NULL);
+    run->retired = memory_resized(run->retired, (run->retired_count + 1) * sizeof *run->retired);
     run->retired[run->retired_count++] = run->memory[node];
     make_node(run, node);
     checkers_watch(run->checkers, node, run->nodes[node]);
@@ -250,12 +248,12 @@ static int64_t replaced_ns(void *self, uint32_t node)
     return pool_replaces(pool) ? time_add(SUSPECT_NS, pool->replace_ns) : TIME_NEVER;
 }
 
-static bool make_faults(struct sim_run *run, char *error, size_t error_size)
+static bool make_faults(struct sim_run *run, struct user_error *error)
 {
     const struct fault_list *faults = run->scenario->faults;
     struct fault_world world = {.self = run, .restart = restart, .replaced_ns = replaced_ns};
     if (faults != NULL) {
-        run->faults = fault_play_make(faults, run->sim, run->deployment, &world, error, error_size);
+        run->faults = fault_play_make(faults, run->sim, run->deployment, &world, error);
         if (run->faults == NULL)
             return false;
     }
@@ -289,14 +287,14 @@ static void listen(struct sim_run *run)
     run->shadow = shadow_make(run->sim, run->deployment->configs, count, run->oracle, run->checkers);
 }
 
-static bool set_up(struct sim_run *run, char *error, size_t error_size)
+static bool set_up(struct sim_run *run, struct user_error *error)
 {
     const struct run_config *config = run->run->config;
     const struct load *load = run->run->load;
     uint32_t count = run->deployment->node_count;
     run->models = run->options->models;
     if (run->options->models == NULL && run->options->devices == NULL) {
-        if (!run_models_make(run->scenario, config->choice, &run->own_models, error, error_size))
+        if (!run_models_make(run->scenario, config->choice, &run->own_models, error))
             return false;
         run->models = &run->own_models;
     }
@@ -310,7 +308,7 @@ static bool set_up(struct sim_run *run, char *error, size_t error_size)
         make_node(run, i);
         checkers_watch(run->checkers, i, run->nodes[i]);
     }
-    if (!make_faults(run, error, error_size))
+    if (!make_faults(run, error))
         return false;
     if (run->options->ready != NULL)
         run->options->ready(
@@ -344,14 +342,12 @@ static void *make(struct run *run, struct user_error *error)
 {
     static const struct sim_options none = {0};
     struct sim_run *made = allocate(1, sizeof *made);
-    char why[1200] = "";
     made->run = run;
     made->scenario = run->config->scenario;
     made->options = run->config->options != NULL ? run->config->options : &none;
     made->deployment = run->deployment;
-    if (set_up(made, why, sizeof why))
+    if (set_up(made, error))
         return made;
-    user_error_set(error, NULL, 0, NULL, "%s", why);
     tear_down(made);
     return NULL;
 }

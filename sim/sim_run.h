@@ -6,6 +6,7 @@
 #include "run/backend.h"
 #include "sim/cost/device_model.h"
 #include "sim/engine/sim.h"
+#include "host/user_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,7 +22,7 @@ struct run_models {
 
 /* False with a sentence in `error` when an instance cannot be. */
 bool run_models_make(const struct scenario *scenario, const struct deployment_choice *choice, struct run_models *models,
-                     char *error, size_t error_size);
+                     struct user_error *error);
 void run_models_free(struct run_models *models);
 
 /* The nodes of a run, for listeners: by id; of one that is replaced the pointer changes. */

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "real/bench/engine_loop.h"
 #include "real/fabric/leftovers.h"
+#include "host/stats.h"
 #include "real/fabric/lifeline.h"
 
 #include <poll.h>
@@ -267,13 +268,6 @@ static bool take_turn(const struct fabric_bench_config *config, uint32_t bytes, 
 
 /* ---- Statistics -------------------------------------------------------------------------------------------------- */
 
-static int by_value(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left;
-    int64_t b = *(const int64_t *)right;
-    return a < b ? -1 : a > b;
-}
-
 static uint64_t writes_per_s(const struct bare_stream *stream)
 {
     return mul_div_floor_u64(stream->writes, (uint64_t)NS_PER_S, (uint64_t)stream->took_ns);
@@ -281,8 +275,9 @@ static uint64_t writes_per_s(const struct bare_stream *stream)
 
 static struct fabric_bench_percentiles percentiles(int64_t *values, size_t count)
 {
-    qsort(values, count, sizeof *values, by_value);
-    return (struct fabric_bench_percentiles){values[count / 2], values[count * 99 / 100]};
+    stats_sort(values, count);
+    return (struct fabric_bench_percentiles){stats_percentile(values, count, 500),
+                                              stats_percentile(values, count, 990)};
 }
 
 /* A latency of all turns together. `from` is its place in a turn. */
@@ -306,15 +301,15 @@ static struct fabric_bench_stream beside(const struct turn *turns, const struct 
         speeds[t] = (int64_t)writes_per_s(&stream);
         ratios[t] = (int64_t)mul_div_floor_u64((uint64_t)speeds[t], 1000, max_u64(writes_per_s(&bare[t].paged), 1));
     }
-    qsort(speeds, count, sizeof *speeds, by_value);
-    qsort(ratios, count, sizeof *ratios, by_value);
-    uint64_t speed = (uint64_t)speeds[count / 2];
+    stats_sort(speeds, count);
+    stats_sort(ratios, count);
+    uint64_t speed = (uint64_t)stats_percentile(speeds, count, 500);
     return (struct fabric_bench_stream){
         .bytes_per_s = mul_u64(speed, bytes),
         .writes_per_s = speed,
-        .of_bare = (uint32_t)ratios[count / 2],
-        .of_bare_low = (uint32_t)ratios[count / 4],
-        .of_bare_high = (uint32_t)ratios[count - 1 - count / 4],
+        .of_bare = (uint32_t)stats_percentile(ratios, count, 500),
+        .of_bare_low = (uint32_t)stats_percentile(ratios, count, 250),
+        .of_bare_high = (uint32_t)stats_percentile(ratios, count, 750),
     };
 }
 

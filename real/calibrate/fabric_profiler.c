@@ -5,7 +5,7 @@
 
 #include "base/arith.h"
 #include "host/interrupt.h"
-#include "real/calibrate/sample.h"
+#include "host/stats.h"
 #include "real/fabric/fabric.h"
 #include "real/fabric/leftovers.h"
 #include "real/fabric/lifeline.h"
@@ -339,8 +339,8 @@ static int64_t time_singles(struct writer *writer)
         await(writer);
         ns[i] = wait_heard(writer) - start_ns;
     }
-    sample_sort(ns, SINGLES);
-    return sample_quantile(ns, SINGLES, 500);
+    stats_sort(ns, SINGLES);
+    return stats_percentile(ns, SINGLES, 500);
 }
 
 /* Median picoseconds that the engine's thread spends on a write when it posts many. A provider may put posts off: what
@@ -366,8 +366,8 @@ static int64_t time_posting(struct writer *writer)
     }
     if (count == 0)
         return INT64_MAX;
-    sample_sort(ps, count);
-    return sample_quantile(ps, count, 500);
+    stats_sort(ps, count);
+    return stats_percentile(ps, count, 500);
 }
 
 /* ---- Threads ----------------------------------------------------------------------------------------------------- */
@@ -415,10 +415,10 @@ static void time_threads(struct writer *writer, _Atomic uint64_t *counter, struc
         known_ns[i] = wait_heard(writer) - done.posted_ns;
     }
     fabric_thread_stop(thread);
-    sample_sort(watcher_ns, IDLES);
-    sample_sort(known_ns, IDLES);
-    times->watcher_ns = max_i64(0, sample_quantile(watcher_ns, IDLES, 500));
-    times->poll_ns = max_i64(0, sample_quantile(known_ns, IDLES, 500) - times->single[IDLE_SIZE].ps / 1000);
+    stats_sort(watcher_ns, IDLES);
+    stats_sort(known_ns, IDLES);
+    times->watcher_ns = max_i64(0, stats_percentile(watcher_ns, IDLES, 500));
+    times->poll_ns = max_i64(0, stats_percentile(known_ns, IDLES, 500) - times->single[IDLE_SIZE].ps / 1000);
 }
 
 /* ---- Sizes ------------------------------------------------------------------------------------------------------- */
@@ -435,10 +435,10 @@ static void time_size(struct writer *writer, uint32_t size, struct progress *pro
         single[t] = writer->failed ? 0 : time_singles(writer) * 1000;
         progress_add(progress, 1);
     }
-    sample_sort(stream, turns);
-    sample_sort(single, turns);
-    times->stream[size] = (struct write_time){writer->bytes, sample_quantile(stream, turns, 500)};
-    times->single[size] = (struct write_time){writer->bytes, sample_quantile(single, turns, 500)};
+    stats_sort(stream, turns);
+    stats_sort(single, turns);
+    times->stream[size] = (struct write_time){writer->bytes, stats_percentile(stream, turns, 500)};
+    times->single[size] = (struct write_time){writer->bytes, stats_percentile(single, turns, 500)};
     if (size == 0 && !writer->failed)
         times->posting_ps = min_i64(time_posting(writer), times->stream[0].ps);
     free(stream);

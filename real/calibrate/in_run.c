@@ -4,7 +4,7 @@
 
 #include "base/arith.h"
 #include "host/interrupt.h"
-#include "real/calibrate/sample.h"
+#include "host/stats.h"
 #include "real/cluster/launcher.h"
 #include "real/runtime/recording.h"
 
@@ -204,8 +204,8 @@ static void take_delays(const struct reader *reader, struct samples *front, stru
 
 static int64_t samples_median(struct samples *samples)
 {
-    sample_sort(samples->items, samples->count);
-    return sample_quantile(samples->items, samples->count, 500);
+    stats_sort(samples->items, samples->count);
+    return stats_percentile(samples->items, samples->count, 500);
 }
 
 static struct step_correction correction_of(const struct samples *samples)

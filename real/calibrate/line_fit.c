@@ -2,6 +2,7 @@
 #include "real/calibrate/line_fit.h"
 
 #include "base/check.h"
+#include "host/stats.h"
 
 #include <stdlib.h>
 
@@ -11,24 +12,11 @@
 /* A pair shows a slope where one is expected to take so much longer than the other. */
 #define APART 1.25
 
-static int by_value(const void *left, const void *right)
-{
-    double a = *(const double *)left;
-    double b = *(const double *)right;
-    return a < b ? -1 : a > b;
-}
-
-static double median(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, by_value);
-    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 static double median_ratio(const struct line_sample *samples, uint32_t count, double *values)
 {
     for (uint32_t i = 0; i < count; i++)
         values[i] = samples[i].took_ns / samples[i].expected_ns;
-    return median(values, count);
+    return stats_median(values, count);
 }
 
 /* Slopes of pairs, and how many. */
@@ -56,11 +44,11 @@ bool line_fit(const struct line_sample *samples, uint32_t count, struct line *li
     double *values = malloc((room > count ? room : count) * sizeof *values);
     CHECK(values != NULL);
     size_t pairs = slopes(samples, count, values);
-    *line = (struct line){.factor = pairs >= LINE_SAMPLES_LEAST ? median(values, pairs) : 0};
+    *line = (struct line){.factor = pairs >= LINE_SAMPLES_LEAST ? stats_median(values, pairs) : 0};
     if (line->factor > 0) {
         for (uint32_t i = 0; i < count; i++)
             values[i] = samples[i].took_ns - line->factor * samples[i].expected_ns;
-        line->base_ns = median(values, count);
+        line->base_ns = stats_median(values, count);
     }
     if (!(line->factor > 0) || line->base_ns < 0)
         *line = (struct line){.factor = median_ratio(samples, count, values)};

@@ -5,7 +5,7 @@
 #include "base/arith.h"
 #include "host/build_info.h"
 #include "host/interrupt.h"
-#include "real/calibrate/sample.h"
+#include "host/stats.h"
 #include "real/runtime/real_runtime.h"
 #include "real/cluster/real_world.h"
 #include "real/fabric/lifeline.h"
@@ -150,8 +150,8 @@ static bool ping(struct station *station, struct mesh *mesh, int64_t *message_ns
             return false;
         ns[i] = station->took_ns / 2;
     }
-    sample_sort(ns, PINGS);
-    *message_ns = max_i64(1, sample_quantile(ns, PINGS, 500));
+    stats_sort(ns, PINGS);
+    *message_ns = max_i64(1, stats_percentile(ns, PINGS, 500));
     return true;
 }
 

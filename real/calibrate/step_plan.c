@@ -102,12 +102,12 @@ static bool add_choice(struct step_plan *plan, struct real_world *world, uint32_
     }
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
     sizes.windows_in_pages = true;
-    char why[1200] = "";
+    struct user_error why = {.set = false};
     deployment_free(world->own_deployment);
     world->deployment = world->own_deployment =
-        deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
+        deployment_make(scenario, &choice, &sizes, world->seed, &why);
     if (world->deployment == NULL) {
-        user_error_set(error, scenario->path, 0, NULL, "%s", why);
+        user_error_set(error, scenario->path, 0, NULL, "%s", why.text);
         return false;
     }
     for (uint32_t node = 1; node < world->deployment->node_count; node++)

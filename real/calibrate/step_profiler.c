@@ -4,7 +4,7 @@
 
 #include "base/arith.h"
 #include "host/interrupt.h"
-#include "real/calibrate/sample.h"
+#include "host/stats.h"
 #include "real/executor/executors.h"
 #include "real/runtime/real_runtime.h"
 #include "real/cluster/real_world.h"
@@ -257,9 +257,9 @@ static void take_medians(struct step_profiler *profiler, bool decode, struct rou
                 quality->cells_filled++;
                 continue;
             }
-            sample_sort(ns, rounds->count);
-            grid->ns[r][c] = max_i64(1, sample_quantile(ns, rounds->count, 500));
-            int64_t quartiles = sample_quantile(ns, rounds->count, 750) - sample_quantile(ns, rounds->count, 250);
+            stats_sort(ns, rounds->count);
+            grid->ns[r][c] = max_i64(1, stats_percentile(ns, rounds->count, 500));
+            int64_t quartiles = stats_percentile(ns, rounds->count, 750) - stats_percentile(ns, rounds->count, 250);
             spreads[quality->cells_measured++] = quartiles * 500 / grid->ns[r][c];
         }
     }
@@ -292,8 +292,8 @@ static int64_t grid_median(const struct step_grid *grid)
     for (uint32_t r = 0; r < grid->row_count; r++)
         for (uint32_t c = 0; c < grid->column_count; c++)
             cells[count++] = grid->ns[r][c];
-    sample_sort(cells, count);
-    return sample_quantile(cells, count, 500);
+    stats_sort(cells, count);
+    return stats_percentile(cells, count, 500);
 }
 
 /* The cell that a batch reaches and whose time is the nearest to `ns`. */
@@ -335,8 +335,8 @@ static bool measure_first_layer(struct step_profiler *profiler, uint32_t count)
     }
     prctl(PR_SET_TIMERSLACK, 0UL); /* back to what it was */
     if (good) {
-        sample_sort(ticks, count);
-        int64_t tick_ns = min_i64(sample_quantile(ticks, count, 500), grid->ns[row][column]);
+        stats_sort(ticks, count);
+        int64_t tick_ns = min_i64(stats_percentile(ticks, count, 500), grid->ns[row][column]);
         table->first_layer_ns = (int64_t)((int128)tick_ns * median_ns / grid->ns[row][column]);
     }
     return good;
@@ -389,8 +389,8 @@ bool step_profiler(struct step_job *job, uint32_t rounds, struct progress *progr
             snprintf(error, error_size, "%s", profiler.trouble);
     }
     if (good && quality->cells_measured > 0) {
-        sample_sort(spreads, quality->cells_measured);
-        quality->spread_permille = spreads[quality->cells_measured / 2];
+        stats_sort(spreads, quality->cells_measured);
+        quality->spread_permille = stats_percentile(spreads, quality->cells_measured, 500);
     }
     real_runtime_free(profiler.real);
     executors_stop(profiler.executors);

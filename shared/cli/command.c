@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "host/build_info.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -221,12 +222,10 @@ static int run_command(const struct command *command, int argc, char **argv, con
                        struct user_error *error)
 {
     struct arguments arguments = {.command = command};
-    arguments.given = calloc((size_t)argc, sizeof *arguments.given);
-    arguments.operands = calloc((size_t)argc, sizeof *arguments.operands);
+    arguments.given = memory_zeroed((size_t)argc, sizeof *arguments.given);
+    arguments.operands = memory_zeroed((size_t)argc, sizeof *arguments.operands);
     int status = EXIT_OK;
-    if (arguments.given == NULL || arguments.operands == NULL)
-        user_error_set(error, NULL, 0, NULL, "out of memory");
-    else if (read_arguments(&arguments, argc, argv, error) && arguments.help)
+    if (read_arguments(&arguments, argc, argv, error) && arguments.help)
         print_help(context->out, command);
     else if (!error->set)
         status = command->run(context, &arguments, error);

@@ -58,9 +58,9 @@ static struct measured simulate(const struct scenario *scenario, const struct tr
                                 .recorded = recorded,
                                 .options = &(struct sim_options){.models = &models}};
     struct run_result result;
-    char why[1024];
+    struct user_error why = {.set = false};
     /* Reading kernel tables is not simulating: a plan does it once for thousands of runs. */
-    if (!run_models_make(scenario, &choice, &models, why, sizeof why))
+    if (!run_models_make(scenario, &choice, &models, &why))
         return (struct measured){.complete = false};
     int64_t start_ns = monotonic_ns();
     run_play(&sim_backend, &config, &result);

@@ -6,6 +6,7 @@
 #include "cli/explain_memory.h"
 #include "cli/explain_transfer.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "host/output.h"
 #include "run/results/results.h"
 #include "world/scenario/scenario_lua.h"
@@ -64,17 +65,12 @@ static bool explain_plan(const struct scenario *scenario, uint32_t prompt_tokens
     if (!pool_geometry(scenario, ROLE_PREFILL, "prefill", &source, error) ||
         !pool_geometry(scenario, ROLE_DECODE, "decode", &destination, error))
         return false;
-    struct transfer_plan *plan = calloc(1, sizeof *plan);
-    if (plan == NULL) {
-        user_error_set(error, NULL, 0, NULL, "out of memory");
-        return false;
-    }
+    struct transfer_plan *plan = memory_zeroed(1, sizeof *plan);
     uint32_t tail_writes = scenario_served(scenario, pool_of(scenario, ROLE_DECODE)).tail_writes;
     enum geometry_refusal refusal = transfer_plan_make(&source, 0, &destination, 0, 0, plan);
     struct transfer_plan *behind = NULL;
     if (refusal == GEOMETRY_OK && plan->window > 0) {
-        plan->behind = behind = malloc(sizeof *behind);
-        CHECK(behind != NULL);
+        plan->behind = behind = memory_get(sizeof *behind);
         refusal = transfer_plan_make_behind(&source, 0, &destination, 0, 0, behind);
     }
     if (refusal != GEOMETRY_OK) {

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "host/output.h"
 #include "host/progress.h"
 #include "world/scenario/scenario_write.h"
@@ -125,8 +126,7 @@ static int failure_exit(const struct seed_result *failure)
 static bool keep_failure(const struct swarm_result *result, const struct arguments *arguments, char *path,
                          size_t path_size, struct seed_result *failure, struct user_error *error)
 {
-    struct drawn *drawn = calloc(1, sizeof *drawn);
-    CHECK(drawn != NULL);
+    struct drawn *drawn = memory_zeroed(1, sizeof *drawn);
     fuzz_draw(result->seed, drawn);
     *failure = result->failure;
     if (!argument_flag(arguments, "no-shrink"))
@@ -212,10 +212,9 @@ static int fuzz_run_command(const struct command_context *context, const struct 
         .progress = progressed,
         .self = progress_start("fuzz", (uint64_t)seeds),
     };
-    struct swarm_result *result = malloc(sizeof *result);
+    struct swarm_result *result = memory_get(sizeof *result);
     struct seed_result failure = {0};
     char path[1024] = "";
-    CHECK(result != NULL);
     interrupt_install();
     swarm_run(&options, result);
     progress_end(options.self);

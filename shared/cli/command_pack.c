@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "host/input.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -78,8 +79,7 @@ static int pack_run(const struct command_context *context, const struct argument
         user_error_set(error, NULL, 0, "--out", "the file to write is wanted, FILE.csv");
         return EXIT_USER;
     }
-    struct csv_table *files = calloc(count, sizeof *files);
-    CHECK(files != NULL);
+    struct csv_table *files = memory_zeroed(count, sizeof *files);
     struct sha256 hash;
     struct kernel_table *table = NULL;
     bool good = true;

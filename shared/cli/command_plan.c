@@ -1,6 +1,7 @@
 /* tandem plan: the search for a ratio, kept in the database as it goes, and the two runs that its verdict rests on. */
 #include "host/build_info.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "host/output.h"
 #include "run/results/results.h"
 #include "cli/commands.h"
@@ -8,6 +9,7 @@
 #include "run/stored_run.h"
 #include "sim/sim_run.h"
 #include "host/thread_pool.h"
+#include "host/user_error.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -58,36 +60,29 @@ static bool find_probe(void *self, const char *candidate, uint64_t rate_micro_pe
     return false;
 }
 
-static bool know_probe(struct keeper *keeper, const char *candidate, const struct probe *probe)
+static void know_probe(struct keeper *keeper, const char *candidate, const struct probe *probe)
 {
     if (keeper->count == keeper->room) {
         size_t room = 2 * keeper->room + 64;
-        struct kept_probe *known = realloc(keeper->known, room * sizeof *known);
-        if (known == NULL)
-            return false;
-        keeper->known = known;
+        keeper->known = memory_resized(keeper->known, room * sizeof *keeper->known);
         keeper->room = room;
     }
     struct kept_probe *kept = &keeper->known[keeper->count];
-    *kept = (struct kept_probe){.candidate = malloc(strlen(candidate) + 1), .probe = *probe};
-    if (kept->candidate == NULL)
-        return false;
+    *kept = (struct kept_probe){.candidate = memory_get(strlen(candidate) + 1), .probe = *probe};
     strcpy(kept->candidate, candidate);
     keeper->count++;
-    return true;
 }
 
-static bool keep_probe(void *self, const char *candidate, const struct probe *probe, char *error, size_t error_size)
+static bool keep_probe(void *self, const char *candidate, const struct probe *probe, struct user_error *error)
 {
     struct keeper *keeper = self;
-    struct user_error reason = {.set = false};
     json_t *measured = probe_json(probe);
     bool kept = results_probe_add(keeper->store, keeper->scenario, keeper->build, candidate, probe->rate_micro_per_s,
-                                  probe->seed, measured, &reason);
+                                  probe->seed, measured, error);
     json_decref(measured);
-    if (!kept)
-        snprintf(error, error_size, "%s", reason.text);
-    return kept && know_probe(keeper, candidate, probe);
+    if (kept)
+        know_probe(keeper, candidate, probe);
+    return kept;
 }
 
 static bool keeper_open(struct keeper *keeper, struct results *store, const struct scenario *scenario,
@@ -112,8 +107,7 @@ static bool keeper_open(struct keeper *keeper, struct results *store, const stru
                            "a stored probe of %s is not readable; name another database with --db", candidate);
             break;
         }
-        if (!know_probe(keeper, candidate, &probe))
-            break;
+        know_probe(keeper, candidate, &probe);
     }
     json_decref(probes);
     return !error->set;
@@ -189,9 +183,7 @@ static int64_t report_run_of(const struct keeper *keeper, const struct plan_resu
                              const struct plan_candidate *item, const struct trace_file *recorded,
                              struct user_error *error)
 {
-    struct scenario *identified = malloc(sizeof *identified);
-    if (identified == NULL)
-        return 0;
+    struct scenario *identified = memory_get(sizeof *identified);
     *identified = *item->candidate.scenario;
     scenario_identify(identified);
     struct probe_input input = {
@@ -325,13 +317,13 @@ static json_t *search(struct plan_context *context, struct keeper *keeper, struc
         .errors = context->errors,
     };
     struct plan_result result;
-    char text[4096] = "";
+    struct user_error why = {.set = false};
     json_t *answer = NULL;
-    enum plan_status status = plan_search(scenario, recorded, &options, &result, text, sizeof text);
+    enum plan_status status = plan_search(scenario, recorded, &options, &result, &why);
     progress_end(options.progress);
     *exit = exit_of(status);
     if (status != PLAN_DONE) {
-        user_error_set(error, scenario->path, 0, NULL, "%s", text);
+        user_error_set(error, scenario->path, 0, NULL, "%s", why.text);
     } else {
         answer = plan_json(scenario, &result);
         add_params(answer, overrides, count);

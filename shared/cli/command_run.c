@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "cli/report_run.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "host/output.h"
 #include "host/progress.h"
 #include "host/thread_pool.h"
@@ -118,8 +119,7 @@ static bool load_variants(struct sweep *sweep, const struct scenario *scenario, 
                        "under a job's launcher one run at a time: fix `vary` with --set");
         return false;
     }
-    sweep->variants = calloc(count, sizeof *sweep->variants);
-    CHECK(sweep->variants != NULL);
+    sweep->variants = memory_zeroed(count, sizeof *sweep->variants);
     for (size_t i = 0; i < count; i++) {
         struct variant *variant = &sweep->variants[i];
         variant->override_count = scenario_variant_overrides(scenario, i, variant->overrides);

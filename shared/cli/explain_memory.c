@@ -27,17 +27,15 @@ static void print_capacity(const struct scenario *scenario, const struct pool *p
     struct kv_capacity here;
     struct kv_capacity less;
     struct kv_capacity more;
-    char error[1024];
-    char ignored[1024];
+    struct user_error error = {.set = false};
+    struct user_error ignored = {.set = false};
     char text[64];
-    if (!deployment_kv_capacity(scenario, pool, sharding, 0, &here, error, sizeof error)) {
-        fprintf(out, "%s\n", error);
+    if (!deployment_kv_capacity(scenario, pool, sharding, 0, &here, &error)) {
+        fprintf(out, "%s\n", error.text);
         return;
     }
-    (void)deployment_kv_capacity(scenario, pool, sharding, -MEMORY_SHARE_POINTS_PERMILLE, &less, ignored,
-                                 sizeof ignored);
-    (void)deployment_kv_capacity(scenario, pool, sharding, MEMORY_SHARE_POINTS_PERMILLE, &more, ignored,
-                                 sizeof ignored);
+    (void)deployment_kv_capacity(scenario, pool, sharding, -MEMORY_SHARE_POINTS_PERMILLE, &less, &ignored);
+    (void)deployment_kv_capacity(scenario, pool, sharding, MEMORY_SHARE_POINTS_PERMILLE, &more, &ignored);
     const struct footprint *f = &here.footprint;
     parallelism_text(&pool->shardings[sharding], text, sizeof text);
     char windows[64] = "";
@@ -67,14 +65,12 @@ static json_t *capacity_json(const struct scenario *scenario, const struct pool 
     struct kv_capacity here;
     struct kv_capacity less;
     struct kv_capacity more;
-    char error[1024];
-    char ignored[1024];
+    struct user_error error = {.set = false};
+    struct user_error ignored = {.set = false};
     char text[64];
-    bool fits = deployment_kv_capacity(scenario, pool, sharding, 0, &here, error, sizeof error);
-    (void)deployment_kv_capacity(scenario, pool, sharding, -MEMORY_SHARE_POINTS_PERMILLE, &less, ignored,
-                                 sizeof ignored);
-    (void)deployment_kv_capacity(scenario, pool, sharding, MEMORY_SHARE_POINTS_PERMILLE, &more, ignored,
-                                 sizeof ignored);
+    bool fits = deployment_kv_capacity(scenario, pool, sharding, 0, &here, &error);
+    (void)deployment_kv_capacity(scenario, pool, sharding, -MEMORY_SHARE_POINTS_PERMILLE, &less, &ignored);
+    (void)deployment_kv_capacity(scenario, pool, sharding, MEMORY_SHARE_POINTS_PERMILLE, &more, &ignored);
     const struct footprint *f = &here.footprint;
     parallelism_text(&pool->shardings[sharding], text, sizeof text);
     json_t *json =
@@ -86,7 +82,7 @@ static json_t *capacity_json(const struct scenario *scenario, const struct pool 
                   (json_int_t)f->pages, "kv_tokens", (json_int_t)here.tokens, "kv_tokens_3_points_less",
                   (json_int_t)less.tokens, "kv_tokens_3_points_more", (json_int_t)more.tokens);
     if (!fits)
-        json_object_set_new(json, "refused", json_string(error));
+        json_object_set_new(json, "refused", json_string(error.text));
     return json;
 }
 

@@ -2,6 +2,7 @@
 #include "cli/explain_placement.h"
 
 #include "base/arith.h"
+#include "host/user_error.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -9,12 +10,12 @@
 #define PLACES_SHOWN 24 /* JSON has all */
 
 /* As `run` deploys it. What sizes nodes does not move them: lengths of a trace need not be read. */
-static struct deployment *deploy(const struct scenario *scenario, char *error, size_t error_size)
+static struct deployment *deploy(const struct scenario *scenario, struct user_error *error)
 {
     struct deployment_choice choice = deployment_default(scenario);
     struct deployment_sizes sizes = deployment_sizes(&scenario->load);
     sizes.prefix_block_tokens = 0;
-    return deployment_make(scenario, &choice, &sizes, scenario->seed, error, error_size);
+    return deployment_make(scenario, &choice, &sizes, scenario->seed, error);
 }
 
 /* "a NIC a GPU", "a NIC for 2 GPUs", "3 NICs for 8 GPUs". */
@@ -69,10 +70,10 @@ static void print_place(const struct deployment_instance *instance, FILE *out)
 
 void explain_placement_print(const struct scenario *scenario, FILE *out)
 {
-    char error[512];
-    struct deployment *deployment = deploy(scenario, error, sizeof error);
+    struct user_error error = {.set = false};
+    struct deployment *deployment = deploy(scenario, &error);
     if (deployment == NULL) {
-        fprintf(out, "\nnot deployed: %s\n", error);
+        fprintf(out, "\nnot deployed: %s\n", error.text);
         return;
     }
     fprintf(out, "\n%" PRIu32 " machine%s\n", deployment->machines, deployment->machines == 1 ? "" : "s");
@@ -88,10 +89,10 @@ void explain_placement_print(const struct scenario *scenario, FILE *out)
 
 void explain_placement_json(const struct scenario *scenario, json_t *json)
 {
-    char error[512];
-    struct deployment *deployment = deploy(scenario, error, sizeof error);
+    struct user_error error = {.set = false};
+    struct deployment *deployment = deploy(scenario, &error);
     if (deployment == NULL) {
-        json_object_set_new(json, "refused", json_string(error));
+        json_object_set_new(json, "refused", json_string(error.text));
         return;
     }
     json_t *instances = json_array();

@@ -4,6 +4,7 @@
 #include "base/limits.h"
 #include "world/deployment.h"
 #include "sim/cost/device_model.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -137,16 +138,15 @@ static void title_of(const struct pool *pool, const struct step_wanted *step, ch
 static struct table *pool_step(const struct scenario *scenario, const struct pool *pool, const struct step_wanted *step,
                                struct user_error *error)
 {
-    char why[1024] = "";
+    struct user_error why = {.set = false};
     char title[256];
     uint32_t count = pool->shardings[0].data;
-    struct device_model *model = device_model_of_pool(scenario, pool, pool->shardings[0], why, sizeof why);
+    struct device_model *model = device_model_of_pool(scenario, pool, pool->shardings[0], &why);
     if (model == NULL) {
-        user_error_set(error, scenario->path, 0, pool->name, "%s", why);
+        user_error_set(error, scenario->path, 0, pool->name, "%s", why.text);
         return NULL;
     }
-    struct step_group *groups = calloc(count, sizeof *groups);
-    CHECK(groups != NULL);
+    struct step_group *groups = memory_zeroed(count, sizeof *groups);
     for (uint32_t g = 0; g < count; g++) {
         uint64_t tokens = step->count;
         if (step->prefill)

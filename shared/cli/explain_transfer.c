@@ -2,6 +2,7 @@
 #include "cli/explain_transfer.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -181,7 +182,7 @@ static void rows_print(FILE *stream, const struct row *rows, uint32_t row_count)
 bool explain_transfer_print(FILE *stream, const struct transfer_plan *plan, uint32_t tokens, uint32_t tail_writes)
 {
     struct transfer_totals totals = transfer_totals(plan, tokens, tail_writes);
-    struct row *rows = calloc(TRANSFER_PAIRS_MAX, sizeof *rows);
+    struct row *rows = memory_zeroed(TRANSFER_PAIRS_MAX, sizeof *rows);
     if (rows == NULL)
         return false;
 

@@ -1,10 +1,14 @@
 /* The binary `tandem`: both runtimes behind one command line. */
+#define _XOPEN_SOURCE 700
+
 #include "cli/command.h"
 #include "cli/commands.h"
 #ifdef TANDEM_REAL
 #include "cli/real/commands_real.h"
 #include "cli/real/run_real.h"
 #endif
+
+#include <signal.h>
 
 const struct command *const commands[] = {
     &command_plan,
@@ -32,6 +36,8 @@ const struct command *const commands[] = {
 
 int main(int argc, char **argv)
 {
+    /* A file that has reached its limit fails the write, which is told, rather than ending the process without a word. */
+    signal(SIGXFSZ, SIG_IGN);
 #ifdef TANDEM_REAL
     /* Roles of processes that a real run starts, not commands for people. */
     int status;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "cli/report_run.h"
 #include "real/cluster/real_options.h"
+#include "host/memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,8 +18,8 @@
 /* Takes `text`, which it owns. */
 static bool add_set(struct scenario_sets *sets, char *text, struct user_error *error)
 {
-    if (text == NULL || sets->count == SETS_MAX) {
-        user_error_set(error, NULL, 0, NULL, text == NULL ? "out of memory" : "--set: more than %d", SETS_MAX);
+    if (sets->count == SETS_MAX) {
+        user_error_set(error, NULL, 0, NULL, "--set: more than %d", SETS_MAX);
         free(text);
         return false;
     }
@@ -41,7 +42,7 @@ static bool add_hardware(struct scenario_sets *sets, const char *text, struct us
         return false;
     }
     size_t size = strlen(OVERRIDE_HARDWARE) + name + strlen(path) + 2;
-    char *set = malloc(size);
+    char *set = memory_get(size);
     if (set != NULL)
         snprintf(set, size, OVERRIDE_HARDWARE "%.*s=%s", (int)name, text, path);
     free(path);
@@ -51,7 +52,7 @@ static bool add_hardware(struct scenario_sets *sets, const char *text, struct us
 static char *copy_text(const char *text)
 {
     size_t size = strlen(text) + 1;
-    char *copy = malloc(size);
+    char *copy = memory_get(size);
     return copy == NULL ? NULL : memcpy(copy, text, size);
 }
 

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "host/input.h"
+#include "host/memory.h"
 
 #include "base/arith.h"
 #include "base/check.h"
@@ -79,8 +80,7 @@ static void unreadable(const struct input *input, int line, struct user_error *e
 static struct input *input_new(const char *name, int fd, uint64_t bytes_max)
 {
     size_t length = strlen(name) + 1;
-    struct input *input = malloc(sizeof *input + length);
-    CHECK(input != NULL);
+    struct input *input = memory_get(sizeof *input + length);
     *input = (struct input){.archive = archive_read_new(), .left = bytes_max, .fd = fd};
     memcpy(input->name, name, length);
     CHECK(input->archive != NULL);
@@ -156,8 +156,7 @@ static char *read_rest(struct input *input, size_t *size, struct user_error *err
     do {
         if (room - *size < BLOCK_BYTES + 1) {
             room += room + 2 * BLOCK_BYTES;
-            bytes = realloc(bytes, room);
-            CHECK(bytes != NULL);
+            bytes = memory_resized(bytes, room);
         }
         got = input_read(input, bytes + *size, BLOCK_BYTES, 0, error);
         *size += got > 0 ? (size_t)got : 0;

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 
 #include "host/output.h"
+#include "host/memory.h"
 
 #include "base/check.h"
 
@@ -41,27 +42,12 @@ struct table {
 /* A number with its sign, point and nine decimals, and the end. */
 #define CELL_TEXT_MAX 32
 
-static void *must(void *memory)
-{
-    if (memory == NULL) {
-        fputs("out of memory for a table\n", stderr);
-        exit(EXIT_FAILURE);
-    }
-    return memory;
-}
-
-static char *copy(const char *text)
-{
-    size_t size = strlen(text) + 1;
-    return memcpy(must(malloc(size)), text, size);
-}
-
 /* ---- Building --------------------------------------------------------------------------------------------------- */
 
 struct table *table_new(const char *title)
 {
-    struct table *table = must(calloc(1, sizeof *table));
-    table->title = title == NULL ? NULL : copy(title);
+    struct table *table = memory_zeroed(1, sizeof *table);
+    table->title = title == NULL ? NULL : memory_copy(title);
     return table;
 }
 
@@ -83,8 +69,8 @@ void table_column(struct table *table, const char *key, const char *heading)
 {
     CHECK(table->row_count == 0);
     size_t count = table->column_count + 1;
-    table->columns = must(realloc(table->columns, count * sizeof *table->columns));
-    table->columns[table->column_count] = (struct column){.key = copy(key), .heading = copy(heading)};
+    table->columns = memory_resized(table->columns, count * sizeof *table->columns);
+    table->columns[table->column_count] = (struct column){.key = memory_copy(key), .heading = memory_copy(heading)};
     table->column_count = count;
 }
 
@@ -105,7 +91,7 @@ void table_row(struct table *table)
     CHECK(table->column_count > 0);
     if (table->row_count == table->row_room) {
         table->row_room = table->row_room == 0 ? 16 : table->row_room * 2;
-        table->cells = must(realloc(table->cells, table->row_room * table->column_count * sizeof *table->cells));
+        table->cells = memory_resized(table->cells, table->row_room * table->column_count * sizeof *table->cells);
     }
     memset(&table->cells[table->row_count * table->column_count], 0, table->column_count * sizeof *table->cells);
     table->row_count++;
@@ -124,7 +110,7 @@ static struct cell *next_cell(struct table *table, enum cell_kind kind)
 
 void table_text(struct table *table, const char *text)
 {
-    next_cell(table, CELL_TEXT)->text = copy(text);
+    next_cell(table, CELL_TEXT)->text = memory_copy(text);
 }
 
 void table_integer(struct table *table, int64_t value)
@@ -268,7 +254,7 @@ static void write_padded(FILE *file, const char *text, size_t width, bool right,
 /* The widths of columns, and which are left out: 0. */
 static size_t *lay_out(const struct table *table, size_t width_max, size_t margin)
 {
-    size_t *widths = must(calloc(table->column_count + 1, sizeof *widths));
+    size_t *widths = memory_zeroed(table->column_count + 1, sizeof *widths);
     char number[CELL_TEXT_MAX];
     size_t total = margin;
     for (size_t c = 0; c < table->column_count; c++) {
@@ -463,9 +449,9 @@ void output_table(const struct output *output, const struct table *table)
 
 json_t *table_json(const struct table *table)
 {
-    json_t *rows = must(json_array());
+    json_t *rows = memory_given(json_array());
     for (size_t r = 0; r < table->row_count; r++) {
-        json_t *row = must(json_object());
+        json_t *row = memory_given(json_object());
         for (size_t c = 0; c < table->column_count; c++) {
             const struct cell *cell = &table->cells[r * table->column_count + c];
             json_t *value = NULL;

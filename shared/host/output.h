@@ -32,7 +32,7 @@ struct output output_to(FILE *file, const char *format);
 
 struct table;
 
-/* `title` may be NULL. Running out of memory ends the process: a table is small. */
+/* `title` may be NULL. */
 struct table *table_new(const char *title);
 void table_free(struct table *table);
 

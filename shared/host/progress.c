@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "host/progress.h"
+#include "host/memory.h"
 
 #include "base/arith.h"
 
@@ -57,9 +58,7 @@ void progress_text(char *text, size_t size, const char *label, const char *note,
 
 struct progress *progress_start(const char *label, uint64_t total)
 {
-    struct progress *progress = calloc(1, sizeof *progress);
-    if (progress == NULL)
-        return NULL;
+    struct progress *progress = memory_zeroed(1, sizeof *progress);
     progress->shown = isatty(STDERR_FILENO);
     progress->start_ns = clock_ns();
     atomic_init(&progress->done, 0);

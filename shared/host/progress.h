@@ -9,7 +9,7 @@
 
 struct progress;
 
-/* `total` may be 0: unknown. NULL where there is no memory for it, which every function accepts. */
+/* `total` may be 0: unknown. NULL is accepted by every function. */
 struct progress *progress_start(const char *label, uint64_t total);
 
 /* A search learns as it goes how much is left. */

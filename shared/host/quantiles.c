@@ -1,5 +1,7 @@
 /* See quantiles.h. */
 #include "host/quantiles.h"
+#include "host/memory.h"
+#include "host/stats.h"
 
 #include "base/arith.h"
 #include "base/check.h"
@@ -55,10 +57,8 @@ static uint32_t bucket_of(int64_t value)
 struct quantiles *quantiles_make(const uint32_t *permille, uint32_t count)
 {
     CHECK(count <= QUANTILES_MAX);
-    struct quantiles *quantiles = calloc(1, sizeof *quantiles);
-    CHECK(quantiles != NULL);
-    quantiles->buckets = calloc(BUCKETS, sizeof *quantiles->buckets);
-    CHECK(quantiles->buckets != NULL);
+    struct quantiles *quantiles = memory_zeroed(1, sizeof *quantiles);
+    quantiles->buckets = memory_zeroed(BUCKETS, sizeof *quantiles->buckets);
     quantiles->max = INT64_MIN;
     quantiles->wanted_count = count;
     for (uint32_t i = 0; i < count; i++)
@@ -103,7 +103,7 @@ uint64_t quantiles_counted(struct quantiles *quantiles)
 {
     uint64_t to_keep = 0;
     for (uint32_t i = 0; quantiles->count > 0 && i < quantiles->wanted_count; i++) {
-        uint64_t place = mul_div_ceil_u64(quantiles->count, quantiles->permille[i], 1000) - 1;
+        uint64_t place = stats_place(quantiles->count, quantiles->permille[i]);
         uint64_t below = 0;
         uint32_t bucket = 0;
         while (below + quantiles->buckets[bucket].count <= place)
@@ -116,8 +116,7 @@ uint64_t quantiles_counted(struct quantiles *quantiles)
         uint32_t lists = quantiles->kept_count;
         quantiles->wanted[i].kept = list_of(quantiles, bucket);
         if (quantiles->kept_count > lists) {
-            quantiles->kept[lists].values = calloc(b->count, sizeof(int64_t));
-            CHECK(quantiles->kept[lists].values != NULL);
+            quantiles->kept[lists].values = memory_zeroed(b->count, sizeof(int64_t));
             to_keep += b->count;
         }
     }
@@ -133,13 +132,6 @@ void quantiles_keep(struct quantiles *quantiles, int64_t value)
             quantiles->kept[k].values[quantiles->kept[k].count++] = value;
             return;
         }
-}
-
-static int ascending(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return (x > y) - (x < y);
 }
 
 /* Rounded down, also below zero. */
@@ -158,7 +150,7 @@ struct quantiles_result quantiles_result(struct quantiles *quantiles)
     result.max = quantiles->max;
     for (uint32_t k = 0; k < quantiles->kept_count; k++) {
         CHECK(quantiles->kept[k].count == quantiles->buckets[quantiles->kept[k].bucket].count);
-        qsort(quantiles->kept[k].values, quantiles->kept[k].count, sizeof(int64_t), ascending);
+        stats_sort(quantiles->kept[k].values, quantiles->kept[k].count);
     }
     for (uint32_t i = 0; i < quantiles->wanted_count; i++) {
         const struct bucket *b = &quantiles->buckets[quantiles->wanted[i].bucket];

@@ -4,8 +4,7 @@
  * second keeps the values of those buckets alone that a wanted percentile falls into, unless all values of a bucket are
  * equal.
  *
- * A quantile of q permille of n values is the nearest rank: the value at place ceil(n * q / 1000) in ascending order,
- * as in the views of the results database. The mean is rounded down.
+ * Percentiles are those of host/stats.h. The mean is rounded down.
  */
 #ifndef TANDEM_HOST_QUANTILES_H
 #define TANDEM_HOST_QUANTILES_H

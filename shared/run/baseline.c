@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "run/run_record.h"
+#include "host/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -148,8 +149,7 @@ static bool read_blessings(struct baseline *baseline, struct user_error *error)
                                   -1, &statement, NULL);
     while (code == SQLITE_OK && (code = sqlite3_step(statement)) == SQLITE_ROW) {
         uint32_t count = baseline->blessing_count + 1;
-        baseline->blessings = realloc(baseline->blessings, count * sizeof *baseline->blessings);
-        CHECK(baseline->blessings != NULL);
+        baseline->blessings = memory_resized(baseline->blessings, count * sizeof *baseline->blessings);
         struct baseline_blessing *blessing = &baseline->blessings[baseline->blessing_count++];
         column_text(statement, 0, blessing->reason, sizeof blessing->reason);
         column_text(statement, 1, blessing->version, sizeof blessing->version);
@@ -166,8 +166,7 @@ static bool read_blessings(struct baseline *baseline, struct user_error *error)
 
 struct baseline *baseline_open(const char *path, struct user_error *error)
 {
-    struct baseline *baseline = calloc(1, sizeof *baseline);
-    CHECK(baseline != NULL);
+    struct baseline *baseline = memory_zeroed(1, sizeof *baseline);
     snprintf(baseline->path, sizeof baseline->path, "%s", path);
     bool good = sqlite3_open_v2(path, &baseline->db, SQLITE_OPEN_READONLY, NULL) == SQLITE_OK;
     if (!good)
@@ -215,8 +214,7 @@ static bool read_nodes(const char *text, struct baseline_run *run)
         count += *at == '\n';
     if (count == 0 || count > NODES_MAX)
         return false;
-    run->nodes = calloc(count, sizeof *run->nodes);
-    CHECK(run->nodes != NULL);
+    run->nodes = memory_zeroed(count, sizeof *run->nodes);
     for (run->node_count = 0; run->node_count < count; run->node_count++) {
         size_t length = strcspn(text, "\n");
         snprintf(run->nodes[run->node_count], sizeof run->nodes[0], "%.*s",
@@ -228,8 +226,7 @@ static bool read_nodes(const char *text, struct baseline_run *run)
 
 static bool read_itl(const char *text, struct baseline_run *run)
 {
-    run->itl = calloc(ITL_BUCKETS, sizeof *run->itl);
-    CHECK(run->itl != NULL);
+    run->itl = memory_zeroed(ITL_BUCKETS, sizeof *run->itl);
     while (*text != '\0') {
         char *end;
         unsigned long bucket = strtoul(text, &end, 10);
@@ -307,8 +304,7 @@ static bool cannot_write(const struct baseline_writer *writer, struct user_error
 
 struct baseline_writer *baseline_create(const char *path, struct user_error *error)
 {
-    struct baseline_writer *writer = calloc(1, sizeof *writer);
-    CHECK(writer != NULL);
+    struct baseline_writer *writer = memory_zeroed(1, sizeof *writer);
     snprintf(writer->path, sizeof writer->path, "%s", path);
     snprintf(writer->part, sizeof writer->part, "%s.part", writer->path);
     bool good = strlen(path) < sizeof writer->path || cannot_write(writer, error, "the path is too long");
@@ -368,8 +364,7 @@ bool baseline_add_blessing(struct baseline_writer *writer, const struct baseline
 
 static char *nodes_text(const struct baseline_run *run)
 {
-    char *text = calloc((size_t)run->node_count + 1, BASELINE_NODE_NAME_SIZE + 1);
-    CHECK(text != NULL);
+    char *text = memory_zeroed((size_t)run->node_count + 1, BASELINE_NODE_NAME_SIZE + 1);
     size_t used = 0;
     for (uint32_t i = 0; i < run->node_count; i++)
         used += (size_t)sprintf(text + used, "%s\n", run->nodes[i]);
@@ -378,8 +373,7 @@ static char *nodes_text(const struct baseline_run *run)
 
 static char *itl_text(const struct baseline_run *run)
 {
-    char *text = calloc(ITL_BUCKETS + 1, 32);
-    CHECK(text != NULL);
+    char *text = memory_zeroed(ITL_BUCKETS + 1, 32);
     size_t used = 0;
     for (uint32_t i = 0; i < ITL_BUCKETS; i++)
         if (run->itl[i] > 0)

@@ -2,6 +2,7 @@
 #include "run/recorder.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,14 +35,12 @@ struct recorder {
 
 struct recorder *recorder_make(const struct recorder_config *config)
 {
-    struct recorder *recorder = calloc(1, sizeof *recorder);
-    CHECK(recorder != NULL);
+    struct recorder *recorder = memory_zeroed(1, sizeof *recorder);
     recorder->config = *config;
     recorder->live_free = NONE;
     recorder->table_size = 256;
-    recorder->table = malloc(recorder->table_size * sizeof *recorder->table);
-    recorder->nodes = calloc(config->node_count, sizeof *recorder->nodes);
-    CHECK(recorder->table != NULL && recorder->nodes != NULL);
+    recorder->table = memory_get(recorder->table_size * sizeof *recorder->table);
+    recorder->nodes = memory_zeroed(config->node_count, sizeof *recorder->nodes);
     memset(recorder->table, 0xff, recorder->table_size * sizeof *recorder->table);
     return recorder;
 }
@@ -71,8 +70,7 @@ static void table_grow(struct recorder *recorder)
 {
     uint32_t size = recorder->table_size * 2;
     CHECK(size != 0);
-    uint32_t *table = malloc(size * sizeof *table);
-    CHECK(table != NULL);
+    uint32_t *table = memory_get(size * sizeof *table);
     memset(table, 0xff, size * sizeof *table);
     for (uint32_t i = 0; i < recorder->table_size; i++) {
         uint32_t index = recorder->table[i];
@@ -95,8 +93,7 @@ static struct live *add(struct recorder *recorder, uint32_t request)
     } else {
         if (recorder->live_used == recorder->live_capacity) {
             uint32_t capacity = recorder->live_capacity == 0 ? 64 : recorder->live_capacity * 2;
-            struct live *grown = realloc(recorder->live, capacity * sizeof *grown);
-            CHECK(grown != NULL);
+            struct live *grown = memory_resized(recorder->live, capacity * sizeof *grown);
             recorder->live = grown;
             recorder->live_capacity = capacity;
         }

@@ -2,6 +2,7 @@
 #include "run/rerun.h"
 
 #include "base/check.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -28,8 +29,7 @@ bool rerun_load(struct rerun *rerun, struct results *store, const struct scenari
                        "run %" PRId64 " is the planner's: its deployment is not the scenario's own", rerun->report.run);
         return false;
     }
-    rerun->sets = calloc(origin->param_count + count + 1, sizeof *rerun->sets);
-    CHECK(rerun->sets != NULL);
+    rerun->sets = memory_zeroed(origin->param_count + count + 1, sizeof *rerun->sets);
     for (uint32_t p = 0; p < origin->param_count; p++)
         rerun->sets[rerun->set_count++] = (struct scenario_override){origin->params[p].path, origin->params[p].value};
     for (size_t s = 0; s < count; s++)

@@ -2,6 +2,7 @@
 #include "run/backend.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,8 +36,7 @@ struct trace_file *scenario_trace(const struct scenario *scenario, struct user_e
 static void *make(size_t count, size_t size)
 {
     CHECK(count > 0 && size > 0);
-    void *memory = calloc(count, size);
-    CHECK(memory != NULL);
+    void *memory = memory_zeroed(count, size);
     return memory;
 }
 
@@ -98,8 +98,7 @@ static void note_conversation(struct run *run, uint32_t request)
 {
     if (request >= run->conversation_room) {
         run->conversation_room = max_u32(request + 1, 2 * run->conversation_room);
-        run->conversations = realloc(run->conversations, run->conversation_room * sizeof *run->conversations);
-        CHECK(run->conversations != NULL);
+        run->conversations = memory_resized(run->conversations, run->conversation_room * sizeof *run->conversations);
     }
     run->conversations[request] = workload_conversation(run->workload, request);
 }
@@ -200,12 +199,9 @@ static bool set_up(struct run *run, struct user_error *error)
     const struct run_config *config = run->config;
     struct deployment_sizes sizes = deployment_sizes_traced(run->load, config->recorded);
     sizes.windows_in_pages = run->backend->windows_in_pages;
-    char why[1200] = "";
-    run->deployment = deployment_make(config->scenario, config->choice, &sizes, config->seed, why, sizeof why);
-    if (run->deployment == NULL) {
-        user_error_set(error, NULL, 0, NULL, "%s", why);
+    run->deployment = deployment_make(config->scenario, config->choice, &sizes, config->seed, error);
+    if (run->deployment == NULL)
         return false;
-    }
     run->workload = workload_create_again(run->load, config->seed, config->recorded, config->arrivals, error);
     if (run->workload == NULL)
         return false;

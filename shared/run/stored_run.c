@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "host/build_info.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "world/scenario/scenario_lua.h"
 
 #include <inttypes.h>
@@ -34,8 +35,7 @@ static void wait_in(struct rows *rows, const void *row, size_t size)
 {
     if (rows->count == rows->capacity) {
         rows->capacity = rows->capacity == 0 ? 1024 : rows->capacity * 2;
-        rows->items = realloc(rows->items, rows->capacity * size);
-        CHECK(rows->items != NULL);
+        rows->items = memory_resized(rows->items, rows->capacity * size);
     }
     memcpy((unsigned char *)rows->items + rows->count++ * size, row, size);
 }
@@ -141,9 +141,8 @@ static int64_t begin(const struct stored_run *what, struct user_error *error)
     int64_t build = row == 0 ? 0 : results_build_add(what->store, build_identity, build_version, error);
     if (build == 0)
         return 0;
-    struct results_param *params = calloc(what->config->set_count + 1, sizeof *params);
+    struct results_param *params = memory_zeroed(what->config->set_count + 1, sizeof *params);
     char replayed[24];
-    CHECK(params != NULL);
     uint32_t count = params_of(what, params);
     snprintf(replayed, sizeof replayed, "%" PRId64, what->replay_of);
     if (what->replay_of != 0)

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "run/run_record.h"
 #include "world/scenario/scenario_internal.h"
+#include "host/memory.h"
 
 #include <lauxlib.h>
 #include <stddef.h>
@@ -265,9 +266,8 @@ static int load_protected(lua_State *L)
 
 struct suite *suite_load(const char *path, struct user_error *error)
 {
-    struct suite *suite = calloc(1, sizeof *suite);
-    struct sandbox *sandbox = calloc(1, sizeof *sandbox);
-    CHECK(suite != NULL && sandbox != NULL);
+    struct suite *suite = memory_zeroed(1, sizeof *suite);
+    struct sandbox *sandbox = memory_zeroed(1, sizeof *sandbox);
     struct loading loading = {.suite = suite};
     char folder[SANDBOX_PATH_SIZE];
     const char *slash = strrchr(path, '/');

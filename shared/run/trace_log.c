@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "host/input.h"
+#include "host/memory.h"
 #include "base/check.h"
 #include "base/limits.h"
 
@@ -13,8 +14,7 @@ void trace_log_add(struct trace_log *log, int64_t now_ns, const struct trace_rec
 {
     if (log->count == log->capacity) {
         log->capacity = max_u64(1024, 2 * log->capacity);
-        log->items = realloc(log->items, log->capacity * sizeof *log->items);
-        CHECK(log->items != NULL);
+        log->items = memory_resized(log->items, log->capacity * sizeof *log->items);
     }
     log->items[log->count++] = (struct stamped_record){now_ns, *record};
 }
@@ -74,8 +74,7 @@ static void put_number(struct bytes *bytes, uint64_t value)
 {
     if (bytes->size + 10 > bytes->room) {
         bytes->room = 2 * bytes->room + 256;
-        bytes->data = realloc(bytes->data, bytes->room);
-        CHECK(bytes->data != NULL);
+        bytes->data = memory_resized(bytes->data, bytes->room);
     }
     for (; value >= 0x80; value >>= 7)
         bytes->data[bytes->size++] = (unsigned char)(value | 0x80);
@@ -84,8 +83,7 @@ static void put_number(struct bytes *bytes, uint64_t value)
 
 static void put_columns(struct bytes *columns, const struct trace_log *log)
 {
-    struct model *model = calloc(1, sizeof *model);
-    CHECK(model != NULL);
+    struct model *model = memory_zeroed(1, sizeof *model);
     for (uint64_t i = 0; i < log->count; i++) {
         const struct trace_record *record = &log->items[i].record;
         CHECK(fits(record));
@@ -126,8 +124,7 @@ static uint64_t get_number(struct reading *reading)
 
 static bool get_columns(struct reading *columns, uint64_t count, struct trace_log *log)
 {
-    struct model *model = calloc(1, sizeof *model);
-    CHECK(model != NULL);
+    struct model *model = memory_zeroed(1, sizeof *model);
     bool good = true;
     for (uint64_t i = 0; i < count && good; i++) {
         struct trace_record record;
@@ -185,8 +182,7 @@ unsigned char *trace_log_pack(const struct trace_log *log, size_t *size, struct 
     for (unsigned c = 0; c < COLUMN_COUNT; c++)
         body += columns[c].size;
     size_t room = body + body / 8 + 65536;
-    unsigned char *bytes = malloc(HEAD_BYTES + room);
-    CHECK(bytes != NULL);
+    unsigned char *bytes = memory_get(HEAD_BYTES + room);
     memcpy(bytes, magic, sizeof magic);
     store_u64(bytes + sizeof magic, log->count);
     for (unsigned c = 0; c < COLUMN_COUNT; c++)

@@ -3,6 +3,8 @@
 
 #include "base/arith.h"
 #include "world/load/sessions.h"
+#include "host/memory.h"
+#include "host/user_error.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -96,18 +98,17 @@ struct member {
     uint32_t ranks;
 };
 
-static bool refuse(char *error, size_t error_size, const struct pool *pool, const struct parallelism *parallelism,
+static bool refuse(struct user_error *error, const struct pool *pool, const struct parallelism *parallelism,
                    const char *why)
 {
     char sharding[64];
     parallelism_text(parallelism, sharding, sizeof sharding);
-    snprintf(error, error_size, "pool %s (%s on %s): %s", pool->name, sharding, pool->hardware.name, why);
+    user_error_set(error, NULL, 0, NULL, "pool %s (%s on %s): %s", pool->name, sharding, pool->hardware.name, why);
     return false;
 }
 
-static bool refuse_footprint(char *error, size_t error_size, const struct pool *pool,
-                             const struct parallelism *parallelism, enum footprint_verdict verdict,
-                             const struct footprint *footprint)
+static bool refuse_footprint(struct user_error *error, const struct pool *pool, const struct parallelism *parallelism,
+                             enum footprint_verdict verdict, const struct footprint *footprint)
 {
     char why[512];
     if (verdict == FOOTPRINT_WEIGHTS || verdict == FOOTPRINT_PAGES)
@@ -119,7 +120,7 @@ static bool refuse_footprint(char *error, size_t error_size, const struct pool *
                  (double)footprint->page_bytes / (GIB / 1024));
     else
         snprintf(why, sizeof why, "%s", footprint_verdict_text(verdict));
-    return refuse(error, error_size, pool, parallelism, why);
+    return refuse(error, pool, parallelism, why);
 }
 
 /* Tokens whose logits a step keeps; a prefiller samples nothing. */
@@ -136,7 +137,7 @@ static uint32_t step_tokens(const struct pool *pool)
 
 /* What a draft model takes beside the model, on a rank: its weights, and the KV of a page's tokens. */
 static bool draft_model_footprint(const struct pool *pool, const struct parallelism *parallelism,
-                                  uint64_t *weight_bytes, uint64_t *page_bytes, char *error, size_t error_size)
+                                  uint64_t *weight_bytes, uint64_t *page_bytes, struct user_error *error)
 {
     struct kv_geometry geometry;
     struct footprint_weights weights;
@@ -152,7 +153,7 @@ static bool draft_model_footprint(const struct pool *pool, const struct parallel
     snprintf(why, sizeof why, "draft model %s: %s", model->name,
              refusal != GEOMETRY_OK ? geometry_refusal_text(refusal) : footprint_verdict_text(verdict));
     if (refusal != GEOMETRY_OK || verdict != FOOTPRINT_FITS)
-        return refuse(error, error_size, pool, parallelism, why);
+        return refuse(error, pool, parallelism, why);
     *weight_bytes = weights.total;
     *page_bytes = kv_token_rank_bytes(&geometry, model->layers) * geometry.page_tokens;
     return true;
@@ -168,20 +169,20 @@ static uint32_t window_sequences(const struct scenario *scenario, const struct p
 }
 
 static bool member_make(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
-                        bool windows_in_pages, struct member *member, char *error, size_t error_size)
+                        bool windows_in_pages, struct member *member, struct user_error *error)
 {
     const struct parallelism *parallelism = &pool->shardings[sharding];
     const struct architecture model = scenario_served(scenario, pool);
     enum geometry_refusal refusal =
         kv_geometry_make(&model, *parallelism, pool->page_tokens, pool->layout, &member->geometry);
     if (refusal != GEOMETRY_OK)
-        return refuse(error, error_size, pool, parallelism, geometry_refusal_text(refusal));
+        return refuse(error, pool, parallelism, geometry_refusal_text(refusal));
     member->ranks = kv_ranks(parallelism);
     if (parallelism->data > GROUPS_MAX || member->ranks > RANKS_MAX)
-        return refuse(error, error_size, pool, parallelism, "more ranks or attention groups than an instance may have");
+        return refuse(error, pool, parallelism, "more ranks or attention groups than an instance may have");
     uint64_t draft_bytes;
     uint64_t draft_page_bytes;
-    if (!draft_model_footprint(pool, parallelism, &draft_bytes, &draft_page_bytes, error, error_size))
+    if (!draft_model_footprint(pool, parallelism, &draft_bytes, &draft_page_bytes, error))
         return false;
     uint64_t activation_bytes =
         draft_bytes + footprint_activation_bytes(&model, &member->geometry, step_tokens(pool), sampled(pool));
@@ -198,20 +199,19 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
         verdict = footprint->pages == 0 ? FOOTPRINT_PAGES : FOOTPRINT_FITS;
     }
     if (verdict != FOOTPRINT_FITS)
-        return refuse_footprint(error, error_size, pool, parallelism, verdict, &member->footprint);
+        return refuse_footprint(error, pool, parallelism, verdict, &member->footprint);
     return true;
 }
 
 bool deployment_kv_capacity(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
-                            int32_t change_permille, struct kv_capacity *capacity, char *error, size_t error_size)
+                            int32_t change_permille, struct kv_capacity *capacity, struct user_error *error)
 {
     struct member member = {.ranks = 0};
-    struct pool *changed = malloc(sizeof *changed);
-    CHECK(changed != NULL);
+    struct pool *changed = memory_get(sizeof *changed);
     *changed = *pool;
     int64_t share = (int64_t)pool->memory_utilization_permille + change_permille;
     changed->memory_utilization_permille = share < 1 ? 1 : share > 1000 ? 1000 : (uint32_t)share;
-    bool fits = member_make(scenario, changed, sharding, false, &member, error, error_size);
+    bool fits = member_make(scenario, changed, sharding, false, &member, error);
     free(changed);
     capacity->footprint = member.footprint;
     capacity->tokens =
@@ -388,7 +388,7 @@ const char *deployment_paths_name(const struct deployment_paths *paths)
 
 /* ---- All together ----------------------------------------------------------------------------------------------- */
 
-static bool check_roles(const struct builder *builder, char *error, size_t error_size)
+static bool check_roles(const struct builder *builder, struct user_error *error)
 {
     uint32_t count[ROLE_MIXED + 1] = {0};
     uint64_t nodes = 1;
@@ -397,32 +397,33 @@ static bool check_roles(const struct builder *builder, char *error, size_t error
         nodes += builder->choice->pool[p].count;
     }
     if (nodes > NODES_MAX) {
-        snprintf(error, error_size, "%" PRIu64 " nodes, at most %d may take part", nodes, NODES_MAX);
+        user_error_set(error, NULL, 0, NULL, "%" PRIu64 " nodes, at most %d may take part", nodes, NODES_MAX);
         return false;
     }
     bool pairs = count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] > 0;
     bool half = (count[ROLE_PREFILL] > 0) != (count[ROLE_DECODE] > 0);
     if (half || (!pairs && count[ROLE_MIXED] == 0)) {
-        snprintf(error, error_size, "a deployment needs prefill and decode instances, or mixed ones");
+        user_error_set(error, NULL, 0, NULL, "a deployment needs prefill and decode instances, or mixed ones");
         return false;
     }
     return true;
 }
 
 /* Prefixes are shared in whole pages. */
-static bool check_blocks(const struct builder *builder, const struct pool *pool, char *error, size_t error_size)
+static bool check_blocks(const struct builder *builder, const struct pool *pool, struct user_error *error)
 {
     uint32_t block = builder->sizes->prefix_block_tokens;
     if (!pool->scheduler.prefix_cache || block % pool->page_tokens == 0)
         return true;
-    snprintf(error, error_size,
-             "pool %s: the load shares prefixes in blocks of %" PRIu32 " tokens, which are not whole pages of %u: "
-             "a page that divides them is wanted, or prefix_cache = false",
-             pool->name, block, (unsigned)pool->page_tokens);
+    user_error_set(error, NULL, 0, NULL,
+                   "pool %s: the load shares prefixes in blocks of %" PRIu32
+                   " tokens, which are not whole pages of %u: "
+                   "a page that divides them is wanted, or prefix_cache = false",
+                   pool->name, block, (unsigned)pool->page_tokens);
     return false;
 }
 
-static bool make_members(struct builder *builder, char *error, size_t error_size)
+static bool make_members(struct builder *builder, struct user_error *error)
 {
     const struct scenario *scenario = builder->scenario;
     for (uint32_t p = 0; p < scenario->pool_count; p++) {
@@ -430,9 +431,9 @@ static bool make_members(struct builder *builder, char *error, size_t error_size
         uint32_t count = builder->choice->pool[p].count;
         uint32_t sharding = builder->choice->pool[p].sharding;
         CHECK(sharding < pool->sharding_count);
-        if (count > 0 && (!check_blocks(builder, pool, error, error_size) ||
-                          !member_make(scenario, pool, sharding, builder->sizes->windows_in_pages, &builder->member[p],
-                                       error, error_size)))
+        if (count > 0 &&
+            (!check_blocks(builder, pool, error) ||
+             !member_make(scenario, pool, sharding, builder->sizes->windows_in_pages, &builder->member[p], error)))
             return false;
         if (pool->role == ROLE_DECODE)
             builder->handoffs += count * min_u32(scenario->messenger.handoffs_max, STREAMS_MAX);
@@ -442,37 +443,36 @@ static bool make_members(struct builder *builder, char *error, size_t error_size
 
 static void *make(size_t count, size_t size)
 {
-    void *memory = calloc(count, size);
-    CHECK(memory != NULL);
+    void *memory = memory_zeroed(count, size);
     return memory;
 }
 
 /* Where the instances stand; NULL where the scenario asks for what does not go. The caller frees it. */
 static struct instance_place *make_places(const struct builder *builder, uint32_t count,
-                                          struct placement_totals *totals, char *error, size_t error_size)
+                                          struct placement_totals *totals, struct user_error *error)
 {
     struct placement_demand demand[SCENARIO_POOLS_MAX] = {{0}};
     for (uint32_t p = 0; p < builder->scenario->pool_count; p++)
         demand[p] = (struct placement_demand){builder->choice->pool[p].count, builder->member[p].ranks};
     struct instance_place *places = make(count, sizeof *places);
-    if (placement_make(builder->scenario, demand, places, totals, error, error_size))
+    if (placement_make(builder->scenario, demand, places, totals, error))
         return places;
     free(places);
     return NULL;
 }
 
 struct deployment *deployment_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                                   const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size)
+                                   const struct deployment_sizes *sizes, uint64_t seed, struct user_error *error)
 {
     struct builder builder = {.scenario = scenario, .choice = choice, .sizes = sizes, .seed = seed};
     CHECK(choice->pool_count == scenario->pool_count);
-    if (!check_roles(&builder, error, error_size) || !make_members(&builder, error, error_size))
+    if (!check_roles(&builder, error) || !make_members(&builder, error))
         return NULL;
     uint32_t nodes = 1;
     for (uint32_t p = 0; p < scenario->pool_count; p++)
         nodes += choice->pool[p].count;
     struct placement_totals totals;
-    struct instance_place *places = make_places(&builder, nodes, &totals, error, error_size);
+    struct instance_place *places = make_places(&builder, nodes, &totals, error);
     if (places == NULL)
         return NULL;
     struct deployment *deployment = make(1, sizeof *deployment);

@@ -11,6 +11,7 @@
 #include "world/load/trace_reader.h"
 #include "model/footprint.h"
 #include "node.h"
+#include "host/user_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,7 +70,7 @@ struct deployment {
 /* NULL with a sentence in `error` when an instance does not fit its machines (with the numbers), a layout is refused,
  * or a limit is exceeded. Immutable once made; may be shared by threads. */
 struct deployment *deployment_make(const struct scenario *scenario, const struct deployment_choice *choice,
-                                   const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size);
+                                   const struct deployment_sizes *sizes, uint64_t seed, struct user_error *error);
 void deployment_free(struct deployment *deployment);
 
 /* How much KV an instance of a pool holds, and what is left beside weights and activations for it. */
@@ -82,7 +83,7 @@ struct kv_capacity {
  * tell how much of an answer hangs on a share that nobody measured. A share stays within 0.1 and 100 %. False with a
  * sentence where the instance does not fit; *capacity says by how much, and its tokens are 0. */
 bool deployment_kv_capacity(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
-                            int32_t change_permille, struct kv_capacity *capacity, char *error, size_t error_size);
+                            int32_t change_permille, struct kv_capacity *capacity, struct user_error *error);
 
 /* Pairs of a prefiller and a decoder by what joins them; of all pools, or of two. */
 #define DEPLOYMENT_ANY_POOL UINT32_MAX

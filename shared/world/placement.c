@@ -3,6 +3,8 @@
 
 #include "base/arith.h"
 #include "base/check.h"
+#include "host/memory.h"
+#include "host/user_error.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -144,8 +146,8 @@ static void place_freely(struct builder *builder, uint32_t index, struct instanc
     }
 }
 
-static bool place_listed(struct builder *builder, uint32_t index, struct instance_place *places, char *error,
-                         size_t error_size)
+static bool place_listed(struct builder *builder, uint32_t index, struct instance_place *places,
+                         struct user_error *error)
 {
     const struct pool *pool = &builder->scenario->pools[index];
     const struct placement *list = &pool->placement;
@@ -153,8 +155,8 @@ static bool place_listed(struct builder *builder, uint32_t index, struct instanc
     uint32_t gpus = pool->hardware.gpus_per_node;
     uint32_t needed = ceil_div_u32(ranks, gpus);
     if (builder->demand[index].count > list->machine_count) {
-        snprintf(error, error_size, "pool %s: placement lists %" PRIu32 " machines for %" PRIu32 " instances",
-                 pool->name, list->machine_count, builder->demand[index].count);
+        user_error_set(error, NULL, 0, NULL, "pool %s: placement lists %" PRIu32 " machines for %" PRIu32 " instances",
+                       pool->name, list->machine_count, builder->demand[index].count);
         return false;
     }
     for (uint32_t i = 0; i < builder->demand[index].count; i++) {
@@ -165,14 +167,15 @@ static bool place_listed(struct builder *builder, uint32_t index, struct instanc
             if (!other && machine->used + (needed > 1 ? gpus : ranks) <= gpus)
                 continue;
             if (other)
-                snprintf(error, error_size,
-                         "pool %s: placement puts %s-%" PRIu32 " on machine %" PRIu32 ", which is another pool's %s",
-                         pool->name, pool->name, i, m + 1, machine->hardware->name);
+                user_error_set(error, NULL, 0, NULL,
+                               "pool %s: placement puts %s-%" PRIu32 " on machine %" PRIu32
+                               ", which is another pool's %s",
+                               pool->name, pool->name, i, m + 1, machine->hardware->name);
             else
-                snprintf(error, error_size,
-                         "pool %s: placement puts %s-%" PRIu32 " on machine %" PRIu32 ", where %" PRIu32 " of %" PRIu32
-                         " GPUs are left for %" PRIu32 " ranks",
-                         pool->name, pool->name, i, m + 1, gpus - machine->used, gpus, ranks);
+                user_error_set(error, NULL, 0, NULL,
+                               "pool %s: placement puts %s-%" PRIu32 " on machine %" PRIu32 ", where %" PRIu32
+                               " of %" PRIu32 " GPUs are left for %" PRIu32 " ranks",
+                               pool->name, pool->name, i, m + 1, gpus - machine->used, gpus, ranks);
             return false;
         }
         stand(builder, index, first, &places[i]);
@@ -226,7 +229,7 @@ static void sum_up(const struct builder *builder, struct placement_totals *total
 }
 
 bool placement_make(const struct scenario *scenario, const struct placement_demand *demand,
-                    struct instance_place *places, struct placement_totals *totals, char *error, size_t error_size)
+                    struct instance_place *places, struct placement_totals *totals, struct user_error *error)
 {
     struct builder builder = {.scenario = scenario, .demand = demand};
     uint32_t first[SCENARIO_POOLS_MAX + 1] = {0};
@@ -239,15 +242,14 @@ bool placement_make(const struct scenario *scenario, const struct placement_dema
             most = max_u64(most, (uint64_t)scenario->pools[p].placement.machines[i] + needed);
     }
     most *= 2;
-    builder.machines = calloc(most + 1, sizeof *builder.machines);
-    CHECK(builder.machines != NULL);
+    builder.machines = memory_zeroed(most + 1, sizeof *builder.machines);
     bool good = true;
     for (int listed = 1; listed >= 0; listed--)
         for (uint32_t p = 0; good && p < scenario->pool_count; p++) {
             if ((scenario->pools[p].placement.kind == PLACEMENT_LISTED) != (listed == 1))
                 continue;
             if (listed)
-                good = place_listed(&builder, p, &places[first[p]], error, error_size);
+                good = place_listed(&builder, p, &places[first[p]], error);
             else
                 place_freely(&builder, p, &places[first[p]]);
         }

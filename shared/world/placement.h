@@ -13,6 +13,7 @@
 #define TANDEM_WORLD_PLACEMENT_H
 
 #include "world/scenario/scenario.h"
+#include "host/user_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,6 +40,6 @@ struct placement_totals {
 /* Fills a place for every instance, pool by pool. False with a sentence: a list of machines does not go with the
  * counts, the hardware or the room. */
 bool placement_make(const struct scenario *scenario, const struct placement_demand *demand,
-                    struct instance_place *places, struct placement_totals *totals, char *error, size_t error_size);
+                    struct instance_place *places, struct placement_totals *totals, struct user_error *error);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "base/limits.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,8 +28,7 @@ struct cluster {
 
 struct cluster *cluster_make(void)
 {
-    struct cluster *cluster = calloc(1, sizeof *cluster);
-    CHECK(cluster != NULL);
+    struct cluster *cluster = memory_zeroed(1, sizeof *cluster);
     return cluster;
 }
 
@@ -44,8 +44,7 @@ static struct place *place_of(struct cluster *cluster, uint32_t request)
 {
     if (request >= cluster->capacity) {
         uint32_t capacity = max_u32(request + 1, max_u32(1024, 2 * cluster->capacity));
-        cluster->places = realloc(cluster->places, capacity * sizeof *cluster->places);
-        CHECK(cluster->places != NULL);
+        cluster->places = memory_resized(cluster->places, capacity * sizeof *cluster->places);
         memset(cluster->places + cluster->capacity, 0, (capacity - cluster->capacity) * sizeof *cluster->places);
         cluster->capacity = capacity;
     }

@@ -3,6 +3,8 @@
 #include "run/recorder.h"
 #include "sim/check/gate.h"
 #include "sim/check/decision.h"
+#include "host/memory.h"
+#include "host/stats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,27 +54,16 @@ static void add_value(struct values *values, int64_t value)
 {
     if (values->count == values->capacity) {
         values->capacity = max_u64(256, 2 * values->capacity);
-        values->items = realloc(values->items, values->capacity * sizeof *values->items);
-        CHECK(values->items != NULL);
+        values->items = memory_resized(values->items, values->capacity * sizeof *values->items);
     }
     values->items[values->count++] = value;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t left = *(const int64_t *)a;
-    int64_t right = *(const int64_t *)b;
-    return left < right ? -1 : left > right;
-}
-
-/* The median, nearest rank; frees. */
+/* The median; frees. */
 static int64_t take_median(struct values *values)
 {
-    int64_t median = 0;
-    if (values->count > 0) {
-        qsort(values->items, values->count, sizeof *values->items, by_value);
-        median = values->items[(values->count + 1) / 2 - 1];
-    }
+    stats_sort(values->items, values->count);
+    int64_t median = stats_percentile(values->items, values->count, 500);
     free(values->items);
     return median;
 }

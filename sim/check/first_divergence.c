@@ -5,6 +5,7 @@
 #include "base/trace.h"
 #include "host/build_info.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "run/rerun.h"
 #include "sim/check/decision.h"
 #include "sim/sim_run.h"
@@ -44,8 +45,7 @@ static void end_piece(struct listening *l)
     }
     if (l->hash_count == l->hash_capacity) {
         l->hash_capacity = max_u64(256, 2 * l->hash_capacity);
-        l->hashes = realloc(l->hashes, l->hash_capacity * sizeof *l->hashes);
-        CHECK(l->hashes != NULL);
+        l->hashes = memory_resized(l->hashes, l->hash_capacity * sizeof *l->hashes);
     }
     l->hashes[l->hash_count++] = l->hash;
 }
@@ -113,7 +113,7 @@ static bool load(struct rerun *rerun, struct results *store, char *why, size_t s
 /* By node, the front first; the caller's. */
 static char (*node_names(const struct rerun *rerun))[48]
 {
-    char(*names)[48] = calloc((size_t)rerun->report.instance_count + 1, sizeof *names);
+    char(*names)[48] = memory_zeroed((size_t)rerun->report.instance_count + 1, sizeof *names);
     CHECK(names != NULL);
     snprintf(names[0], sizeof names[0], "front");
     for (uint32_t i = 0; i < rerun->report.instance_count; i++)
@@ -158,8 +158,7 @@ static bool find(const struct rerun reruns[2], struct divergence *divergence, st
     for (uint32_t i = 0; i < 2; i++) {
         heard[i] =
             (struct listening){.until = (piece + 1) * PIECE, .keep_from = from, .cluster = i == 0 ? cluster : NULL};
-        heard[i].kept = calloc(2 * PIECE, sizeof *heard[i].kept);
-        CHECK(heard[i].kept != NULL);
+        heard[i].kept = memory_zeroed(2 * PIECE, sizeof *heard[i].kept);
         good = good && listen_to(&reruns[i], &heard[i], error);
     }
     if (good)

@@ -4,6 +4,7 @@
 
 #include "base/arith.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "host/progress.h"
 #include "run/stored_run.h"
 #include "host/thread_pool.h"
@@ -22,8 +23,7 @@ static bool load_case(struct check_case *item, const struct scenario_override *s
                       struct user_error *error)
 {
     size_t own = item->item->set_count;
-    struct scenario_override *all = calloc(own + set_count + 1, sizeof *all);
-    CHECK(all != NULL);
+    struct scenario_override *all = memory_zeroed(own + set_count + 1, sizeof *all);
     memcpy(all, item->item->sets, own * sizeof *all);
     if (set_count > 0)
         memcpy(all + own, sets, set_count * sizeof *all);
@@ -33,16 +33,16 @@ static bool load_case(struct check_case *item, const struct scenario_override *s
         return false;
     item->recorded = scenario_trace(item->scenario, error);
     struct deployment_choice choice = deployment_default(item->scenario);
-    char why[1200];
-    if (!error->set && !run_models_make(item->scenario, &choice, &item->models, why, sizeof why))
-        user_error_set(error, item->scenario->path, 0, NULL, "%s", why);
+    struct user_error why = {.set = false};
+    if (!error->set && !run_models_make(item->scenario, &choice, &item->models, &why))
+        user_error_set(error, item->scenario->path, 0, NULL, "%s", why.text);
     return !error->set;
 }
 
 bool check_side_load(struct check_side *side, const struct suite *suite, const struct scenario_override *sets,
                      size_t set_count, struct user_error *error)
 {
-    *side = (struct check_side){.suite = suite, .cases = calloc(suite->case_count, sizeof *side->cases)};
+    *side = (struct check_side){.suite = suite, .cases = memory_zeroed(suite->case_count, sizeof *side->cases)};
     CHECK(side->cases != NULL);
     for (uint32_t k = 0; k < suite->case_count; k++) {
         side->cases[k].item = &suite->cases[k];
@@ -62,9 +62,8 @@ static void take_run(struct check_run *made, const struct scenario *scenario, co
 {
     struct baseline_run *run = &made->run;
     run->node_count = result->instance_count + 1;
-    run->nodes = calloc(run->node_count, sizeof *run->nodes);
-    run->itl = malloc(ITL_BUCKETS * sizeof *run->itl);
-    CHECK(run->nodes != NULL && run->itl != NULL);
+    run->nodes = memory_zeroed(run->node_count, sizeof *run->nodes);
+    run->itl = memory_get(ITL_BUCKETS * sizeof *run->itl);
     snprintf(run->nodes[0], sizeof run->nodes[0], "front");
     for (uint32_t i = 0; i < result->instance_count; i++)
         memcpy(run->nodes[i + 1], result->instances[i].name, sizeof run->nodes[0]);
@@ -183,7 +182,7 @@ static bool complete(const struct check_case *item, struct case_result *result)
 bool check_compare(const struct check_side *side, struct baseline *baseline, struct check_result *result,
                    struct user_error *error)
 {
-    *result = (struct check_result){.cases = calloc(side->count, sizeof *result->cases)};
+    *result = (struct check_result){.cases = memory_zeroed(side->count, sizeof *result->cases)};
     CHECK(result->cases != NULL);
     for (uint32_t k = 0; k < side->count; k++) {
         const struct check_case *item = &side->cases[k];

@@ -3,6 +3,8 @@
 
 #include "base/arith.h"
 #include "run/recorder.h"
+#include "host/memory.h"
+#include "host/stats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +14,7 @@ static void on_row(void *self, const struct request_row *row, bool met)
     struct measured *measured = self;
     if (row->request >= measured->capacity) {
         uint32_t capacity = max_u32(row->request + 1, max_u32(1024, 2 * measured->capacity));
-        measured->rows = realloc(measured->rows, capacity * sizeof *measured->rows);
-        CHECK(measured->rows != NULL);
+        measured->rows = memory_resized(measured->rows, capacity * sizeof *measured->rows);
         memset(measured->rows + measured->capacity, 0, (capacity - measured->capacity) * sizeof *measured->rows);
         measured->capacity = capacity;
     }
@@ -69,17 +70,9 @@ int64_t row_value_ns(const struct request_row *row, enum watch_kind kind, uint32
     check_failed("a latency of a request", __FILE__, __LINE__);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t left = *(const int64_t *)a;
-    int64_t right = *(const int64_t *)b;
-    return left < right ? -1 : left > right;
-}
-
 static bool latency(const struct measured *measured, const struct watch *watch, int64_t *value)
 {
-    int64_t *values = calloc((size_t)measured->count + 1, sizeof *values);
-    CHECK(values != NULL);
+    int64_t *values = memory_zeroed((size_t)measured->count + 1, sizeof *values);
     uint64_t count = 0;
     int128 sum = 0;
     for (uint32_t i = 0; i < measured->count; i++) {
@@ -88,11 +81,11 @@ static bool latency(const struct measured *measured, const struct watch *watch, 
             values[count++] = ns;
         sum += ns >= 0 ? ns : 0;
     }
-    qsort(values, count, sizeof *values, by_value); /* equal values are alike */
+    stats_sort(values, count);
     if (count > 0 && watch->percentile_permille == WATCH_MEAN)
         *value = (int64_t)(sum / (int128)count);
     else if (count > 0)
-        *value = values[(count * watch->percentile_permille + 999) / 1000 - 1]; /* the nearest rank, as in reports */
+        *value = stats_percentile(values, count, watch->percentile_permille);
     free(values);
     return count > 0;
 }
@@ -113,7 +106,7 @@ static bool token_gap(const struct measured *measured, const struct watch *watch
         *value = (int64_t)(sum / count);
         return true;
     }
-    uint64_t place = (count * watch->percentile_permille + 999) / 1000;
+    uint64_t place = stats_place(count, watch->percentile_permille) + 1;
     uint32_t bucket = 0;
     for (uint64_t seen = measured->itl[0]; seen < place; seen += measured->itl[bucket])
         bucket++;

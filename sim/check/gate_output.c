@@ -2,6 +2,7 @@
 #include "sim/check/gate_output.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -369,8 +370,7 @@ static void write_body(FILE *file, const struct case_result *one)
     write_case(&output, one);
     long length = ftell(memory);
     size = length > 0 ? (size_t)length : 0;
-    text = calloc(size + 1, 1);
-    CHECK(text != NULL);
+    text = memory_zeroed(size + 1, 1);
     rewind(memory);
     text[fread(text, 1, size, memory)] = '\0';
     write_escaped(file, text);

@@ -2,6 +2,7 @@
 #include "sim/checkers/checkers.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -69,14 +70,12 @@ static void after(void *self, int64_t now_ns, uint32_t node, const struct event 
 struct checkers *checkers_make(struct sim *sim, uint32_t node_count, uint32_t every)
 {
     CHECK(every >= 1);
-    struct checkers *checkers = calloc(1, sizeof *checkers);
-    CHECK(checkers != NULL);
+    struct checkers *checkers = memory_zeroed(1, sizeof *checkers);
     checkers->sim = sim;
     checkers->node_count = node_count;
     checkers->every = every;
-    checkers->nodes = calloc(node_count, sizeof *checkers->nodes);
-    checkers->events = calloc(node_count, sizeof *checkers->events);
-    CHECK(checkers->nodes != NULL && checkers->events != NULL);
+    checkers->nodes = memory_zeroed(node_count, sizeof *checkers->nodes);
+    checkers->events = memory_zeroed(node_count, sizeof *checkers->events);
     sim_listen(sim, &(struct sim_listener){.self = checkers, .after = after});
     return checkers;
 }

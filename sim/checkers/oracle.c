@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "messenger/wire.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -49,8 +50,7 @@ static void *grown(void *array, uint32_t *capacity, uint32_t wanted, size_t size
     if (wanted <= *capacity)
         return array;
     uint32_t to = max_u32(wanted, max_u32(16, *capacity * 2));
-    array = realloc(array, to * size);
-    CHECK(array != NULL);
+    array = memory_resized(array, to * size);
     memset((char *)array + *capacity * size, 0, (to - *capacity) * size);
     *capacity = to;
     return array;
@@ -371,14 +371,12 @@ static void on_trace(void *self, int64_t now_ns, const struct trace_record *reco
 struct oracle *oracle_make(struct sim *sim, const struct node_config *configs, uint32_t node_count,
                            struct checkers *checkers)
 {
-    struct oracle *oracle = calloc(1, sizeof *oracle);
-    CHECK(oracle != NULL);
+    struct oracle *oracle = memory_zeroed(1, sizeof *oracle);
     oracle->sim = sim;
     oracle->checkers = checkers;
     oracle->configs = configs;
     oracle->node_count = node_count;
-    oracle->incarnation = calloc(node_count, sizeof *oracle->incarnation);
-    CHECK(oracle->incarnation != NULL);
+    oracle->incarnation = memory_zeroed(node_count, sizeof *oracle->incarnation);
     sim_listen(sim, &(struct sim_listener){.self = oracle,
                                            .before = on_event,
                                            .trace = on_trace,

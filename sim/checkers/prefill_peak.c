@@ -2,6 +2,7 @@
 #include "sim/checkers/prefill_peak.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -56,11 +57,9 @@ struct prefill_peak *prefill_peak_make(struct sim *sim, const struct scenario *s
                                        const struct deployment *deployment, const bool *modelled,
                                        struct checkers *checkers)
 {
-    struct prefill_peak *peak = calloc(1, sizeof *peak);
-    CHECK(peak != NULL);
+    struct prefill_peak *peak = memory_zeroed(1, sizeof *peak);
     peak->checkers = checkers;
-    peak->limits = calloc(deployment->node_count, sizeof *peak->limits);
-    CHECK(peak->limits != NULL);
+    peak->limits = memory_zeroed(deployment->node_count, sizeof *peak->limits);
     bool any = false;
     for (uint32_t i = 1; i < deployment->node_count; i++) {
         const struct deployment_instance *instance = &deployment->instances[i];

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "messenger/wire.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -93,8 +94,7 @@ static void *grown(void *array, uint32_t *capacity, uint32_t wanted, size_t size
     if (wanted <= *capacity)
         return array;
     uint32_t to = max_u32(wanted, max_u32(16, *capacity * 2));
-    array = realloc(array, to * size);
-    CHECK(array != NULL);
+    array = memory_resized(array, to * size);
     memset((char *)array + *capacity * size, 0, (to - *capacity) * size);
     *capacity = to;
     return array;
@@ -123,8 +123,7 @@ static struct cell *cell_at(struct memory *memory, uint32_t group, uint32_t page
     CHECK(page < memory->pages_per_group);
     struct shadow_page *p = &memory->pages[group * memory->pages_per_group + page];
     if (p->cells == NULL) {
-        p->cells = calloc(memory->geometry->page_tokens, memory->stride);
-        CHECK(p->cells != NULL);
+        p->cells = memory_zeroed(memory->geometry->page_tokens, memory->stride);
     }
     return (struct cell *)(void *)(p->cells + token * memory->stride);
 }
@@ -618,8 +617,7 @@ static void learn(struct shadow *shadow, const struct request_spec *spec)
         .tokens = spec->prompt_tokens, .block_tokens = spec->block_tokens, .block_count = spec->block_count};
     if (spec->block_count == 0)
         return;
-    prompt->blocks = malloc(spec->block_count * sizeof *prompt->blocks);
-    CHECK(prompt->blocks != NULL);
+    prompt->blocks = memory_get(spec->block_count * sizeof *prompt->blocks);
     memcpy(prompt->blocks, spec->blocks, spec->block_count * sizeof *prompt->blocks);
 }
 
@@ -671,22 +669,19 @@ static void make_memory(struct memory *memory, const struct node_config *config)
     memory->places = (uint32_t)g->parallelism.tensor * g->layers * g->planes * kv_rank_heads(g);
     memory->words = ceil_div_u32(memory->places, 64);
     memory->stride = sizeof(struct cell) + memory->words * sizeof(uint64_t);
-    memory->pages = calloc(max_u32(1, memory->page_count), sizeof *memory->pages);
-    CHECK(memory->pages != NULL);
+    memory->pages = memory_zeroed(max_u32(1, memory->page_count), sizeof *memory->pages);
 }
 
 struct shadow *shadow_make(struct sim *sim, const struct node_config *configs, uint32_t node_count,
                            const struct oracle *oracle, struct checkers *checkers)
 {
-    struct shadow *shadow = calloc(1, sizeof *shadow);
-    CHECK(shadow != NULL);
+    struct shadow *shadow = memory_zeroed(1, sizeof *shadow);
     shadow->sim = sim;
     shadow->checkers = checkers;
     shadow->oracle = oracle;
     shadow->configs = configs;
     shadow->node_count = node_count;
-    shadow->memory = calloc(node_count, sizeof *shadow->memory);
-    CHECK(shadow->memory != NULL);
+    shadow->memory = memory_zeroed(node_count, sizeof *shadow->memory);
     for (uint32_t i = 0; i < node_count; i++)
         make_memory(&shadow->memory[i], &configs[i]);
     sim_listen(sim, &(struct sim_listener){.self = shadow,

@@ -1,6 +1,7 @@
 /* See device_model_internal.h: the measured tables of a model's operators, and the table of its prefill attention. */
 #include "base/check.h"
 #include "sim/cost/device_model_internal.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 
@@ -112,8 +113,7 @@ static bool wants_module(const struct device_model *model, const struct architec
 static double attention_parts_ns(const struct device_model *model, struct kernel_chooser *chooser,
                                  const struct architecture *a, struct parallelism p, const struct model_part *part)
 {
-    struct device_model *alone = calloc(1, sizeof *alone);
-    CHECK(alone != NULL);
+    struct device_model *alone = memory_zeroed(1, sizeof *alone);
     alone->device = model->device;
     alone->main = *part;
     alone->main.full.module = false;

@@ -15,6 +15,8 @@
 #include "base/check.h"
 #include "world/deployment.h"
 #include "sim/cost/device_model_internal.h"
+#include "host/memory.h"
+#include "host/user_error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,49 +119,51 @@ static void lines_make(struct device_model *model)
 }
 
 /* False, with a sentence in `error`, when the ranks cannot share the model. */
-static bool ranks_fit(const struct architecture *a, struct parallelism p, char *error, size_t size)
+static bool ranks_fit(const struct architecture *a, struct parallelism p, struct user_error *error)
 {
     uint32_t t = p.tensor;
     if (p.tensor == 0 || p.data == 0 || p.expert == 0 || p.pipeline == 0)
-        snprintf(error, size, "%s: every parallelism is at least 1", a->name);
+        user_error_set(error, NULL, 0, NULL, "%s: every parallelism is at least 1", a->name);
     else if (a->heads % t != 0)
-        snprintf(error, size, "%s: %u query heads do not divide over %u tensor-parallel ranks", a->name, a->heads, t);
+        user_error_set(error, NULL, 0, NULL, "%s: %u query heads do not divide over %u tensor-parallel ranks", a->name,
+                       a->heads, t);
     else if (a->attention == ATTENTION_GQA && a->kv_heads % t != 0 && t % a->kv_heads != 0)
-        snprintf(error, size, "%s: neither %u KV heads nor %u tensor-parallel ranks divide the other", a->name,
-                 a->kv_heads, t);
+        user_error_set(error, NULL, 0, NULL, "%s: neither %u KV heads nor %u tensor-parallel ranks divide the other",
+                       a->name, a->kv_heads, t);
     else if (p.pipeline > a->layers)
-        snprintf(error, size, "%s: %u pipeline stages for %u layers", a->name, p.pipeline, a->layers);
+        user_error_set(error, NULL, 0, NULL, "%s: %u pipeline stages for %u layers", a->name, p.pipeline, a->layers);
     else if (p.expert > 1 && a->experts == 0)
-        snprintf(error, size, "%s: expert parallelism %u for a model without experts", a->name, p.expert);
+        user_error_set(error, NULL, 0, NULL, "%s: expert parallelism %u for a model without experts", a->name,
+                       p.expert);
     else if (p.expert > a->experts + a->experts_redundant && a->experts > 0)
-        snprintf(error, size, "%s: %u experts for %u expert-parallel ranks", a->name, a->experts + a->experts_redundant,
-                 p.expert);
+        user_error_set(error, NULL, 0, NULL, "%s: %u experts for %u expert-parallel ranks", a->name,
+                       a->experts + a->experts_redundant, p.expert);
     else if (a->experts > 0 && t * p.data % p.expert != 0)
-        snprintf(error, size, "%s: %u expert-parallel ranks do not divide the %u ranks of a stage", a->name, p.expert,
-                 t * p.data);
+        user_error_set(error, NULL, 0, NULL, "%s: %u expert-parallel ranks do not divide the %u ranks of a stage",
+                       a->name, p.expert, t * p.data);
     else
         return true;
     return false;
 }
 
 static void refuse_device(const struct architecture *architecture, struct parallelism parallelism,
-                          const struct hardware *hardware, char *error, size_t error_size)
+                          const struct hardware *hardware, struct user_error *error)
 {
     char sharding[64];
     parallelism_text(&parallelism, sharding, sizeof sharding);
     if (hardware->gpu[0] == '\0')
-        snprintf(
-            error, error_size,
+        user_error_set(
+            error, NULL, 0, NULL,
             "%s: no steps of %s with %s were measured on it; `tandem calibrate SCENARIO --out FILE` measures those "
             "that a scenario needs",
             hardware->name, architecture->name, sharding);
     else
-        snprintf(error, error_size, "%s: no measured efficiencies of GPU \"%s\"; known: %s", hardware->name,
-                 hardware->gpu, gpu_tables_names());
+        user_error_set(error, NULL, 0, NULL, "%s: no measured efficiencies of GPU \"%s\"; known: %s", hardware->name,
+                       hardware->gpu, gpu_tables_names());
 }
 
 /* False, with a sentence: a draft model that cannot be spread as the model is. */
-static bool draft_fits(const struct device_request *request, char *error, size_t error_size)
+static bool draft_fits(const struct device_request *request, struct user_error *error)
 {
     struct parallelism p = request->parallelism;
     const struct architecture *draft = request->draft_model;
@@ -168,25 +172,21 @@ static bool draft_fits(const struct device_request *request, char *error, size_t
     if (draft->experts == 0)
         p.expert = 1;
     if (p.data > 1 && draft->experts > 0) {
-        snprintf(error, error_size, "%s: a draft model with experts is not modelled with data parallelism",
-                 draft->name);
+        user_error_set(error, NULL, 0, NULL, "%s: a draft model with experts is not modelled with data parallelism",
+                       draft->name);
         return false;
     }
-    return ranks_fit(draft, p, error, error_size);
+    return ranks_fit(draft, p, error);
 }
 
 static struct device_model *model_make(const struct device_request *request, const struct hardware *hardware,
-                                       const struct engine *engine, char *error, size_t error_size)
+                                       const struct engine *engine, struct user_error *error)
 {
     const struct architecture *architecture = request->architecture;
     struct parallelism parallelism = request->parallelism;
-    if (!ranks_fit(architecture, parallelism, error, error_size) || !draft_fits(request, error, error_size))
+    if (!ranks_fit(architecture, parallelism, error) || !draft_fits(request, error))
         return NULL;
-    struct device_model *model = calloc(1, sizeof *model);
-    if (model == NULL) {
-        snprintf(error, error_size, "%s: out of memory for the cost model", architecture->name);
-        return NULL;
-    }
+    struct device_model *model = memory_zeroed(1, sizeof *model);
     /* A table does not say which draft model took part. */
     model->is_measured = request->draft_model == NULL && measured_steps_find(hardware, architecture, parallelism,
                                                                              request->draft_tokens, &model->measured);
@@ -195,12 +195,12 @@ static struct device_model *model_make(const struct device_request *request, con
     bool packed = kernel_store_size(kernel_store_open(hardware->kernel_folder, hardware->gpu)) > 0;
     if (!packed && gpu_tables_find(hardware->gpu) == NULL) {
         if (request->draft_tokens > 0 && hardware->gpu[0] == '\0')
-            snprintf(error, error_size,
-                     "%s: steps that draft tokens are modelled from kernels, or measured with draft = %u%s",
-                     hardware->name, request->draft_tokens,
-                     request->draft_model != NULL ? ", but not with a draft model" : "");
+            user_error_set(error, NULL, 0, NULL,
+                           "%s: steps that draft tokens are modelled from kernels, or measured with draft = %u%s",
+                           hardware->name, request->draft_tokens,
+                           request->draft_model != NULL ? ", but not with a draft model" : "");
         else
-            refuse_device(architecture, parallelism, hardware, error, error_size);
+            refuse_device(architecture, parallelism, hardware, error);
         free(model);
         return NULL;
     }
@@ -209,9 +209,7 @@ static struct device_model *model_make(const struct device_request *request, con
     model->engine = engine != NULL && engine->kernels != 0 ? *engine : engine_neutral();
     model->engine.prefill_permille = engine_prefill_permille(&model->engine, architecture->experts);
     device_shapes_make(model, request);
-    struct user_error damaged = {.set = false};
-    if (!device_model_measure(model, request, hardware, &damaged)) {
-        snprintf(error, error_size, "%s", damaged.text);
+    if (!device_model_measure(model, request, hardware, error)) {
         device_model_free(model);
         return NULL;
     }
@@ -222,15 +220,15 @@ static struct device_model *model_make(const struct device_request *request, con
 }
 
 struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
-                                       const struct hardware *hardware, const struct engine *engine, char *error,
-                                       size_t error_size)
+                                       const struct hardware *hardware, const struct engine *engine,
+                                       struct user_error *error)
 {
     const struct device_request request = {.architecture = architecture, .parallelism = parallelism};
-    return model_make(&request, hardware, engine, error, error_size);
+    return model_make(&request, hardware, engine, error);
 }
 
 struct device_model *device_model_of_pool(const struct scenario *scenario, const struct pool *pool,
-                                          struct parallelism parallelism, char *error, size_t error_size)
+                                          struct parallelism parallelism, struct user_error *error)
 {
     const struct architecture served = scenario_served(scenario, pool);
     const struct pool *drafter = scenario_drafter(scenario, pool);
@@ -240,10 +238,10 @@ struct device_model *device_model_of_pool(const struct scenario *scenario, const
         if (drafter->draft.head == DRAFT_MODEL)
             request.draft_model = &drafter->draft.model;
     }
-    return model_make(&request, &pool->hardware, &pool->engine, error, error_size);
+    return model_make(&request, &pool->hardware, &pool->engine, error);
 }
 
-bool device_model_serves(const struct device_model *model, enum node_role role, char *error, size_t error_size)
+bool device_model_serves(const struct device_model *model, enum node_role role, struct user_error *error)
 {
     bool prefills = !model->is_measured || model->measured.prefill.row_count > 0;
     bool decodes = !model->is_measured || model->measured.decode.row_count > 0;
@@ -251,10 +249,11 @@ bool device_model_serves(const struct device_model *model, enum node_role role, 
         return true;
     char sharding[64];
     parallelism_text(&model->measured.parallelism, sharding, sizeof sharding);
-    snprintf(error, error_size,
-             "no %s steps of %s with %s were measured on the machine; `tandem calibrate SCENARIO --out FILE` measures "
-             "those that a scenario needs",
-             prefills ? "decode" : "prefill", model->measured.model, sharding);
+    user_error_set(
+        error, NULL, 0, NULL,
+        "no %s steps of %s with %s were measured on the machine; `tandem calibrate SCENARIO --out FILE` measures "
+        "those that a scenario needs",
+        prefills ? "decode" : "prefill", model->measured.model, sharding);
     return false;
 }
 

@@ -23,6 +23,7 @@
 #include "node.h"
 #include "runtime.h"
 #include "sim/cost/estimate.h"
+#include "host/user_error.h"
 
 #include <stddef.h>
 
@@ -67,15 +68,15 @@ struct decode_line {
 /* `engine` NULL, or one that names no kernels: the neutral one. NULL with a sentence in `error` when the model cannot
  * be served so (it does not fit, ranks do not divide it, ...). */
 struct device_model *device_model_make(const struct architecture *architecture, struct parallelism parallelism,
-                                       const struct hardware *hardware, const struct engine *engine, char *error,
-                                       size_t error_size);
+                                       const struct hardware *hardware, const struct engine *engine,
+                                       struct user_error *error);
 
 /* The same for a pool of a scenario, with what it drafts and the copies of experts that it holds. */
 struct device_model *device_model_of_pool(const struct scenario *scenario, const struct pool *pool,
-                                          struct parallelism parallelism, char *error, size_t error_size);
+                                          struct parallelism parallelism, struct user_error *error);
 
 /* Whether it knows the steps of the role: a measured one may have been measured for another. False with a sentence. */
-bool device_model_serves(const struct device_model *model, enum node_role role, char *error, size_t error_size);
+bool device_model_serves(const struct device_model *model, enum node_role role, struct user_error *error);
 
 void device_model_free(struct device_model *model);
 

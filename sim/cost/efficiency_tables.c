@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "world/kernels/csv_table.h"
+#include "host/memory.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -23,13 +24,6 @@ struct cells {
     const char *table, *variant, *source, *launch_ns, *axes[3], *values;
 };
 
-static void *allocate(size_t count, size_t size)
-{
-    void *memory = calloc(count, size);
-    CHECK(memory != NULL);
-    return memory;
-}
-
 /* The numbers of a cell, separated by blanks, at most `max`; returns how many. */
 static uint32_t numbers_read(const char *cell, double *numbers, uint32_t max)
 {
@@ -47,7 +41,7 @@ static uint32_t numbers_read(const char *cell, double *numbers, uint32_t max)
 /* In a cell ';' stands where a sentence has a comma. */
 static char *source_read(const char *cell)
 {
-    char *source = allocate(strlen(cell) + 1, 1);
+    char *source = memory_zeroed(strlen(cell) + 1, 1);
     strcpy(source, cell);
     for (char *at = strchr(source, ';'); at != NULL; at = strchr(at, ';'))
         *at = ',';
@@ -69,16 +63,16 @@ static struct grid_axis axis_read(const char *cell)
 
 static const struct efficiency_grid *grid_read(const struct cells *cells)
 {
-    struct efficiency_grid *grid = allocate(1, sizeof *grid);
-    struct grid_axis *axes = allocate(3, sizeof *axes);
+    struct efficiency_grid *grid = memory_zeroed(1, sizeof *grid);
+    struct grid_axis *axes = memory_zeroed(3, sizeof *axes);
     uint32_t size = 1;
     for (uint32_t a = 0; a < 3; a++) {
         axes[a] = axis_read(cells->axes[a]);
         grid->axes[a] = &axes[a];
         size *= axes[a].count;
     }
-    double *numbers = allocate(size, sizeof *numbers);
-    uint16_t *values = allocate(size, sizeof *values);
+    double *numbers = memory_zeroed(size, sizeof *numbers);
+    uint16_t *values = memory_zeroed(size, sizeof *values);
     CHECK(numbers_read(cells->values, numbers, size) == size);
     for (uint32_t i = 0; i < size; i++)
         values[i] = (uint16_t)numbers[i];
@@ -93,8 +87,8 @@ static const struct latency_curve *curve_read(const struct cells *cells)
 {
     double sizes[CURVE_SIZES_MAX];
     double numbers[CURVE_SIZES_MAX];
-    struct latency_curve *curve = allocate(1, sizeof *curve);
-    uint32_t *values = allocate(CURVE_SIZES_MAX, sizeof *values);
+    struct latency_curve *curve = memory_zeroed(1, sizeof *curve);
+    uint32_t *values = memory_zeroed(CURVE_SIZES_MAX, sizeof *values);
     curve->count = (uint16_t)numbers_read(cells->values, numbers, CURVE_SIZES_MAX);
     CHECK(curve->count >= 2 && numbers_read(cells->axes[0], sizes, CURVE_SIZES_MAX) == curve->count);
     curve->first_log2 = (int8_t)log2_linear(sizes[0]);
@@ -111,7 +105,7 @@ static const struct latency_curve *curve_read(const struct cells *cells)
 static const struct prefill_fit *prefill_read(const struct cells *cells)
 {
     double factors[2];
-    struct prefill_fit *fit = allocate(1, sizeof *fit);
+    struct prefill_fit *fit = memory_zeroed(1, sizeof *fit);
     CHECK(numbers_read(cells->values, factors, 2) == 2);
     *fit = (struct prefill_fit){.source = source_read(cells->source),
                                 .launch_ns = (uint32_t)strtoul(cells->launch_ns, NULL, 10),
@@ -167,7 +161,7 @@ static void row_read(struct gpu_tables *gpu, const struct cells *cells)
 
 static const struct gpu_tables *gpu_load(const char *name)
 {
-    struct gpu_tables *gpu = allocate(1, sizeof *gpu);
+    struct gpu_tables *gpu = memory_zeroed(1, sizeof *gpu);
     struct csv_table table;
     struct user_error error = {.set = false};
     char path[64];

@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "base/check.h"
 #include "base/log2.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "world/kernels/kernel_csv.h"
 #include "world/scenario/scenario_lua.h"
+#include "host/memory.h"
 
 #include <dirent.h>
 #include <pthread.h>

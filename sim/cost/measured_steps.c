@@ -2,6 +2,7 @@
 #include "sim/cost/measured_steps.h"
 
 #include "base/check.h"
+#include "host/stats.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +33,6 @@ static void row_smooth(int64_t *ns, uint32_t count)
             ns[at++] = sum[p] / size[p];
 }
 
-static int by_size(const void *a, const void *b)
-{
-    int64_t left = *(const int64_t *)a;
-    int64_t right = *(const int64_t *)b;
-    return left < right ? -1 : left > right;
-}
-
 static int64_t grid_median(const struct step_grid *grid)
 {
     int64_t all[STEP_BREAKPOINTS_MAX * STEP_BREAKPOINTS_MAX];
@@ -46,8 +40,8 @@ static int64_t grid_median(const struct step_grid *grid)
     for (uint32_t r = 0; r < grid->row_count; r++)
         for (uint32_t c = 0; c < grid->column_count; c++)
             all[count++] = grid->ns[r][c];
-    qsort(all, count, sizeof all[0], by_size); /* equal values are alike */
-    return all[count / 2];
+    stats_sort(all, count);
+    return stats_percentile(all, count, 500);
 }
 
 bool measured_steps_find(const struct hardware *hardware, const struct architecture *architecture,

@@ -3,6 +3,8 @@
 
 #include "base/arith.h"
 #include "messenger/wire.h"
+#include "host/memory.h"
+#include "host/user_error.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -198,7 +200,7 @@ static bool find(const struct deployment *deployment, const char *name, uint32_t
     return name[0] == '\0' || *node != ANY;
 }
 
-static bool resolve(struct fault_play *play, uint32_t index, char *error, size_t error_size)
+static bool resolve(struct fault_play *play, uint32_t index, struct user_error *error)
 {
     struct played *p = &play->items[index];
     const struct fault *fault = p->fault;
@@ -208,28 +210,26 @@ static bool resolve(struct fault_play *play, uint32_t index, char *error, size_t
                           : !find(deployment, fault->by, &p->by)   ? fault->by
                                                                    : NULL;
     if (missing != NULL)
-        snprintf(error, error_size, "faults.%" PRIu32 ": there is no instance '%s'", index + 1, missing);
+        user_error_set(error, NULL, 0, NULL, "faults.%" PRIu32 ": there is no instance '%s'", index + 1, missing);
     else if (fault->kind == FAULT_NIC && fault->rank >= deployment->instances[p->node].ranks)
-        snprintf(error, error_size, "faults.%" PRIu32 ".rank: %s has %" PRIu32 " ranks", index + 1, fault->node,
-                 deployment->instances[p->node].ranks);
+        user_error_set(error, NULL, 0, NULL, "faults.%" PRIu32 ".rank: %s has %" PRIu32 " ranks", index + 1,
+                       fault->node, deployment->instances[p->node].ranks);
     else
         return true;
     return false;
 }
 
 struct fault_play *fault_play_make(const struct fault_list *faults, struct sim *sim,
-                                   const struct deployment *deployment, const struct fault_world *world, char *error,
-                                   size_t error_size)
+                                   const struct deployment *deployment, const struct fault_world *world,
+                                   struct user_error *error)
 {
-    struct fault_play *play = calloc(1, sizeof *play);
-    CHECK(play != NULL);
+    struct fault_play *play = memory_zeroed(1, sizeof *play);
     *play = (struct fault_play){.sim = sim, .deployment = deployment, .world = *world, .count = faults->count};
-    play->items = calloc(max_u32(1, faults->count), sizeof *play->items);
-    CHECK(play->items != NULL);
+    play->items = memory_zeroed(max_u32(1, faults->count), sizeof *play->items);
     bool hooked = false;
     for (uint32_t i = 0; i < faults->count; i++) {
         play->items[i] = (struct played){.fault = &faults->item[i], .request = TRACE_NO_REQUEST};
-        if (!resolve(play, i, error, error_size)) {
+        if (!resolve(play, i, error)) {
             fault_play_free(play);
             return NULL;
         }

@@ -5,6 +5,7 @@
 #include "world/deployment.h"
 #include "world/scenario/fault.h"
 #include "sim/engine/sim.h"
+#include "host/user_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,8 +24,8 @@ struct fault_play;
 /* Listens to `sim` and becomes its faults; everything must outlive it. NULL with a sentence in `error` where a fault
  * names an instance or a rank that this deployment lacks. */
 struct fault_play *fault_play_make(const struct fault_list *faults, struct sim *sim,
-                                   const struct deployment *deployment, const struct fault_world *world, char *error,
-                                   size_t error_size);
+                                   const struct deployment *deployment, const struct fault_world *world,
+                                   struct user_error *error);
 void fault_play_free(struct fault_play *play);
 
 /* When the last one began or was over, so far. */

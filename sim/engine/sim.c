@@ -1,5 +1,6 @@
 /* Set-up and loop. See sim.h for the order of events. */
 #include "sim/engine/sim_internal.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 
@@ -31,8 +32,7 @@ struct device device_of(const struct device_model *model)
 
 static void *make(size_t count, size_t size)
 {
-    void *memory = calloc(count, size);
-    CHECK(memory != NULL);
+    void *memory = memory_zeroed(count, size);
     return memory;
 }
 
@@ -41,8 +41,7 @@ void *sim_grow(void *array, uint32_t *capacity, size_t size)
 {
     uint32_t grown = *capacity == 0 ? 64 : *capacity * 2;
     CHECK(grown > *capacity);
-    array = realloc(array, grown * size);
-    CHECK(array != NULL);
+    array = memory_resized(array, grown * size);
     *capacity = grown;
     return array;
 }

@@ -1,5 +1,6 @@
 /* Operations of the seam in virtual time, but for launches: timers, messages, writes, immediates, traces. */
 #include "sim/engine/sim_internal.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +47,7 @@ static struct payload *payload_take(struct sim *sim, size_t length)
         sim->payload_free[class] = payload->next_free;
         return payload;
     }
-    payload = malloc(sizeof *payload + ((size_t)PAYLOAD_SMALLEST << class));
-    CHECK(payload != NULL);
+    payload = memory_get(sizeof *payload + ((size_t)PAYLOAD_SMALLEST << class));
     payload->class = class;
     payload->next_made = sim->payload_made;
     sim->payload_made = payload;

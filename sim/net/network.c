@@ -10,6 +10,7 @@
  * transfer. Base latency is paid once, after the last byte, because the writes before it overlap.
  */
 #include "sim/net/network_internal.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 
@@ -23,15 +24,13 @@ void *fabric_grow(void *array, uint32_t *capacity, uint32_t count, size_t size)
         CHECK(*capacity < NONE / 2);
         *capacity = *capacity == 0 ? 16 : 2 * *capacity;
     }
-    array = realloc(array, *capacity * size);
-    CHECK(array != NULL);
+    array = memory_resized(array, *capacity * size);
     return array;
 }
 
 struct network *network_make(const struct network_node *nodes, uint32_t node_count, bool per_layer)
 {
-    struct network *network = calloc(1, sizeof *network);
-    CHECK(network != NULL);
+    struct network *network = memory_zeroed(1, sizeof *network);
     network->per_layer = per_layer;
     network->free_flow = NONE;
     network->queue = event_queue_make(0);

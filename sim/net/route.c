@@ -16,6 +16,7 @@
 #include "sim/net/network_internal.h"
 
 #include "sim/net/nic.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 
@@ -74,8 +75,7 @@ static void nics_make(struct network *network, const struct network_node *nodes)
     for (uint32_t i = 0; i < network->node_count; i++) {
         struct fabric_node *node = &network->nodes[i];
         node->nic_port = i;
-        node->nic_of = calloc((size_t)node->ranks + 1, sizeof *node->nic_of);
-        CHECK(node->nic_of != NULL);
+        node->nic_of = memory_zeroed((size_t)node->ranks + 1, sizeof *node->nic_of);
         for (uint32_t rank = 0; rank < node->ranks; rank++) {
             uint64_t nic = shared_nic(&nodes[i], rank);
             node->nic_of[rank] = nic == NIC_OWN ? rank : rank_beside(&nodes[i], nic);
@@ -131,10 +131,9 @@ static void resources_make(struct network *network, const struct network_node *n
 void fabric_nodes_make(struct network *network, const struct network_node *nodes, uint32_t node_count)
 {
     network->node_count = node_count;
-    network->nodes = calloc(node_count, sizeof *network->nodes);
-    network->ports = calloc((size_t)node_count * SIDES, sizeof *network->ports);
-    network->reached_ports = calloc((size_t)node_count * SIDES, sizeof *network->reached_ports);
-    CHECK(network->nodes != NULL && network->ports != NULL && network->reached_ports != NULL);
+    network->nodes = memory_zeroed(node_count, sizeof *network->nodes);
+    network->ports = memory_zeroed((size_t)node_count * SIDES, sizeof *network->ports);
+    network->reached_ports = memory_zeroed((size_t)node_count * SIDES, sizeof *network->reached_ports);
     for (uint32_t i = 0; i < node_count * SIDES; i++)
         network->ports[i].first_flow = NONE;
     for (uint32_t i = 0; i < node_count; i++) {
@@ -144,9 +143,8 @@ void fabric_nodes_make(struct network *network, const struct network_node *nodes
         node->nic = nodes[i].hardware.nic;
         node->nvlink_bytes_per_s = nodes[i].hardware.nvlink_bytes_per_s;
         node->poll_ns = nodes[i].hardware.poll_ns;
-        node->down = calloc((size_t)node->ranks + 1, sizeof *node->down);
-        uint32_t *table = calloc((size_t)node->ranks * SIDES + 1, sizeof *table);
-        CHECK(node->down != NULL && table != NULL);
+        node->down = memory_zeroed((size_t)node->ranks + 1, sizeof *node->down);
+        uint32_t *table = memory_zeroed((size_t)node->ranks * SIDES + 1, sizeof *table);
         for (uint32_t side = 0; side < SIDES; side++)
             node->resource_of[side] = table + (size_t)side * node->ranks;
     }
@@ -270,8 +268,7 @@ static bool alike(const uint32_t *resource_of, const struct cost *a, const struc
  * same cost. Returns whether anything changed. */
 static bool split(struct network *network, uint32_t *resource_of, const struct cost *costs, uint32_t count)
 {
-    uint32_t *wanted = calloc((size_t)count + 1, sizeof *wanted);
-    CHECK(wanted != NULL);
+    uint32_t *wanted = memory_zeroed((size_t)count + 1, sizeof *wanted);
     bool changed = false;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t same = 0;
@@ -313,8 +310,7 @@ static void cost_ends(struct network *network, struct route *route)
         if (end == COSTS_POSTING && (route->side[0] != NIC_OUT || node->nic.posting_ps == 0))
             continue;
         uint32_t most = min_u32(plan->pair_count, node->ranks);
-        struct cost *costs = calloc((size_t)most + 1, sizeof *costs);
-        CHECK(costs != NULL);
+        struct cost *costs = memory_zeroed((size_t)most + 1, sizeof *costs);
         route->costs[end] = costs;
         route->cost_count[end] = sum_costs(node, plan, end, route->side[end], costs);
         for (uint32_t i = 0; i < route->cost_count[end]; i++)
@@ -356,8 +352,7 @@ static uint32_t route_add(struct network *network, const struct transfer_plan *p
         changed |= split(network, resource_of, route->costs[end], route->cost_count[end]);
         loads += route->cost_count[end];
     }
-    route->loads = calloc(loads, sizeof *route->loads);
-    CHECK(route->loads != NULL);
+    route->loads = memory_zeroed(loads, sizeof *route->loads);
     network->route_count++;
     for (uint32_t i = changed ? 0 : network->route_count - 1; i < network->route_count; i++)
         set_loads(network, &network->routes[i]);
@@ -377,8 +372,7 @@ static void rehash(struct network *network)
 {
     uint32_t size = network->route_table_size == 0 ? 64 : 2 * network->route_table_size;
     free(network->route_table);
-    network->route_table = malloc(size * sizeof *network->route_table);
-    CHECK(network->route_table != NULL);
+    network->route_table = memory_get(size * sizeof *network->route_table);
     network->route_table_size = size;
     for (uint32_t i = 0; i < size; i++)
         network->route_table[i] = NONE;

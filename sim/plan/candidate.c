@@ -4,6 +4,8 @@
 #include "base/arith.h"
 #include "serve/token_clock.h"
 #include "world/load/workload.h"
+#include "host/memory.h"
+#include "host/user_error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +46,7 @@ static void seen_make(struct seen_blocks *seen, const struct trace_file *recorde
     while (size < 2 * blocks + 2)
         size *= 2;
     seen->mask = size - 1;
-    seen->cells = calloc(size, sizeof *seen->cells);
-    CHECK(seen->cells != NULL);
+    seen->cells = memory_zeroed(size, sizeof *seen->cells);
 }
 
 /* Notes a block; true when it was there. */
@@ -95,9 +96,8 @@ static void demand_draw(struct demand *demand, struct workload *workload, uint64
 }
 
 bool demand_make(struct demand *demand, const struct scenario *scenario, const struct trace_file *recorded,
-                 uint32_t count, char *error, size_t error_size)
+                 uint32_t count, struct user_error *error)
 {
-    struct user_error reason = {.set = false};
     struct load load = scenario->load;
     *demand = (struct demand){.count = 0};
     if (recorded == NULL) {
@@ -106,25 +106,22 @@ bool demand_make(struct demand *demand, const struct scenario *scenario, const s
         if (load.rate_micro_per_s == 0)
             load.rate_micro_per_s = 1000000;
     }
-    struct workload *workload = workload_create(&load, 1, recorded, &reason);
-    if (workload == NULL) {
-        snprintf(error, error_size, "%s", reason.text);
+    struct workload *workload = workload_create(&load, 1, recorded, error);
+    if (workload == NULL)
         return false;
-    }
     struct workload_summary summary;
     workload_describe(workload, &summary);
     uint64_t stride = recorded == NULL ? 1 : max_u64(1, summary.requests / count);
-    demand->prompt_tokens = calloc(count, sizeof *demand->prompt_tokens);
-    demand->output_tokens = calloc(count, sizeof *demand->output_tokens);
-    demand->cached_tokens = calloc(count, sizeof *demand->cached_tokens);
-    CHECK(demand->prompt_tokens != NULL && demand->output_tokens != NULL && demand->cached_tokens != NULL);
+    demand->prompt_tokens = memory_zeroed(count, sizeof *demand->prompt_tokens);
+    demand->output_tokens = memory_zeroed(count, sizeof *demand->output_tokens);
+    demand->cached_tokens = memory_zeroed(count, sizeof *demand->cached_tokens);
     struct seen_blocks seen;
     seen_make(&seen, recorded, recorded == NULL ? (uint64_t)count * deployment_sizes(&load).request_blocks_max : 0);
     demand_draw(demand, workload, stride, count, &seen);
     free(seen.cells);
     workload_free(workload);
     if (demand->count == 0)
-        snprintf(error, error_size, "the load has no requests");
+        user_error_set(error, NULL, 0, NULL, "the load has no requests");
     return demand->count > 0;
 }
 
@@ -367,8 +364,10 @@ static bool priced(const struct candidate *candidate)
 
 void candidate_assess(struct candidate *candidate, const struct demand *demand, const struct deployment_sizes *sizes)
 {
-    struct deployment *deployment = deployment_make(candidate->scenario, &candidate->choice, sizes, 1,
-                                                    candidate->refusal, sizeof candidate->refusal);
+    struct user_error error = {.set = false};
+    struct deployment *deployment = deployment_make(candidate->scenario, &candidate->choice, sizes, 1, &error);
+    snprintf(candidate->refusal, sizeof candidate->refusal, "%.*s", (int)sizeof candidate->refusal - 1,
+             error.set ? error.text : "");
     candidate->bound_micro_per_s = candidate->likely_micro_per_s = UINT64_MAX;
     if (deployment == NULL) {
         candidate->bound_micro_per_s = candidate->likely_micro_per_s = 0;

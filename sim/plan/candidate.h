@@ -13,6 +13,7 @@
 #include "world/load/trace_reader.h"
 #include "sim/plan/scaled_device.h"
 #include "sim/sim_run.h"
+#include "host/user_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -73,7 +74,7 @@ struct demand {
 /* Up to `count` requests of the scenario's load, spread over a trace. False with an error when the load cannot be
  * drawn. */
 bool demand_make(struct demand *demand, const struct scenario *scenario, const struct trace_file *recorded,
-                 uint32_t count, char *error, size_t error_size);
+                 uint32_t count, struct user_error *error);
 void demand_free(struct demand *demand);
 
 /* Mean tokens that a decoding sequence has cached, over the tokens produced. */

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "world/kernels/csv_table.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,7 @@ struct model_errors {
 
 struct model_errors *model_errors_load(const char *path, struct user_error *error)
 {
-    struct model_errors *errors = calloc(1, sizeof *errors);
-    CHECK(errors != NULL);
+    struct model_errors *errors = memory_zeroed(1, sizeof *errors);
     bool read = path != NULL ? csv_table_read(path, &errors->table, error)
                              : csv_table_load("validation/errors.csv", &errors->table, error);
     if (read)

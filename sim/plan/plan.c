@@ -4,7 +4,9 @@
 
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
+#include "host/memory.h"
 #include "host/thread_pool.h"
+#include "host/user_error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,8 +164,7 @@ bool plan_preferred(const struct plan *plan, const struct plan_candidate *item, 
 /* The candidates of a kind, as pointers in the order in which they are to be searched. */
 static struct plan_candidate **queue_of(const struct plan *plan, bool aggregated, uint32_t *count)
 {
-    struct plan_candidate **queue = calloc(plan->result->count + 1, sizeof *queue);
-    CHECK(queue != NULL);
+    struct plan_candidate **queue = memory_zeroed(plan->result->count + 1, sizeof *queue);
     *count = 0;
     for (uint32_t i = 0; i < plan->result->count; i++)
         if (plan->result->items[i].candidate.aggregated == aggregated)
@@ -260,9 +261,8 @@ static int by_rank(const void *left, const void *right)
 static void rank(const struct plan *plan)
 {
     struct plan_result *result = plan->result;
-    struct ranked *ranked = calloc(result->count + 1, sizeof *ranked);
-    result->order = calloc(result->count + 1, sizeof *result->order);
-    CHECK(ranked != NULL && result->order != NULL);
+    struct ranked *ranked = memory_zeroed(result->count + 1, sizeof *ranked);
+    result->order = memory_zeroed(result->count + 1, sizeof *result->order);
     for (uint32_t i = 0; i < result->count; i++)
         ranked[i] = (struct ranked){.plan = plan, .item = &result->items[i], .index = i};
     qsort(ranked, result->count, sizeof *ranked, by_rank);
@@ -293,36 +293,36 @@ void plan_set_load(struct plan *plan)
     plan->result->whole_trace = true;
 }
 
-static bool check_scenario(const struct scenario *scenario, char *error, size_t error_size)
+static bool check_scenario(const struct scenario *scenario, struct user_error *error)
 {
     if (load_is_closed(&scenario->load)) {
-        snprintf(
-            error, error_size,
+        user_error_set(
+            error, NULL, 0, NULL,
             "plan searches for the highest rate and needs an open load (poisson, uniform, burst or trace); load is "
             "a closed loop");
         return false;
     }
     if (scenario->load.arrivals == ARRIVAL_LISTED) {
-        snprintf(error, error_size, "plan searches for the highest rate, and a load that is listed has but one");
+        user_error_set(error, NULL, 0, NULL,
+                       "plan searches for the highest rate, and a load that is listed has but one");
         return false;
     }
     if (scenario->targets.count == 0 && scenario->targets.attainment_permille == 0) {
-        snprintf(error, error_size, "plan needs targets: at least one limit on ttft, tpot, itl or e2e");
+        user_error_set(error, NULL, 0, NULL, "plan needs targets: at least one limit on ttft, tpot, itl or e2e");
         return false;
     }
     if (scenario->plan.seeds < 2 || scenario->plan.seeds > PLAN_SEEDS_MAX || scenario->plan.requests < 100) {
-        snprintf(error, error_size, "plan needs 2 to %d seeds and at least 100 requests a probe", PLAN_SEEDS_MAX);
+        user_error_set(error, NULL, 0, NULL, "plan needs 2 to %d seeds and at least 100 requests a probe",
+                       PLAN_SEEDS_MAX);
         return false;
     }
     return true;
 }
 
 enum plan_status plan_search(const struct scenario *scenario, const struct trace_file *recorded,
-                             const struct plan_options *options, struct plan_result *result, char *error,
-                             size_t error_size)
+                             const struct plan_options *options, struct plan_result *result, struct user_error *error)
 {
-    struct plan *plan = calloc(1, sizeof *plan);
-    CHECK(plan != NULL);
+    struct plan *plan = memory_zeroed(1, sizeof *plan);
     *result = (struct plan_result){
         .best = NO_CANDIDATE, .runner_up = NO_CANDIDATE, .alternative = NO_CANDIDATE, .closest = NO_CANDIDATE};
     plan->scenario = scenario;
@@ -332,10 +332,8 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
     plan->result = result;
     plan->failure = PLAN_DONE;
     plan->error = error;
-    plan->error_size = error_size;
     enum plan_status status = PLAN_REFUSED;
-    if (check_scenario(scenario, error, error_size) &&
-        demand_make(&plan->demand, scenario, recorded, DEMAND_SAMPLE, error, error_size)) {
+    if (check_scenario(scenario, error) && demand_make(&plan->demand, scenario, recorded, DEMAND_SAMPLE, error)) {
         CHECK(pthread_mutex_init(&plan->lock, NULL) == 0);
         plan->sizes = deployment_sizes_traced(&scenario->load, recorded);
         plan_set_load(plan);
@@ -348,9 +346,9 @@ enum plan_status plan_search(const struct scenario *scenario, const struct trace
             rank(plan);
             status = plan->failure;
         } else {
-            snprintf(error, error_size,
-                     "plan needs pools with roles \"prefill\" and \"decode\", or \"mixed\", whose counts fit "
-                     "plan.nodes; pools share machines only where placement = \"packed\" lets them");
+            user_error_set(error, NULL, 0, NULL,
+                           "plan needs pools with roles \"prefill\" and \"decode\", or \"mixed\", whose counts fit "
+                           "plan.nodes; pools share machines only where placement = \"packed\" lets them");
         }
         CHECK(pthread_mutex_destroy(&plan->lock) == 0);
     }

@@ -22,6 +22,7 @@
 #define TANDEM_SIM_PLAN_PLAN_H
 
 #include "host/progress.h"
+#include "host/user_error.h"
 #include "sim/plan/candidate.h"
 #include "sim/plan/model_error.h"
 #include "sim/plan/probe.h"
@@ -169,7 +170,7 @@ struct plan_result {
 struct probe_store {
     void *self;
     bool (*find)(void *self, const char *candidate, uint64_t rate_micro_per_s, uint64_t seed, struct probe *probe);
-    bool (*keep)(void *self, const char *candidate, const struct probe *probe, char *error, size_t error_size);
+    bool (*keep)(void *self, const char *candidate, const struct probe *probe, struct user_error *error);
 };
 
 struct plan_options {
@@ -189,8 +190,7 @@ enum plan_status {
 
 /* `recorded` is the trace of a trace load, else NULL. Fills *result, which plan_result_free() gives back. */
 enum plan_status plan_search(const struct scenario *scenario, const struct trace_file *recorded,
-                             const struct plan_options *options, struct plan_result *result, char *error,
-                             size_t error_size);
+                             const struct plan_options *options, struct plan_result *result, struct user_error *error);
 
 /* By how much a serves more for its cost than b, at their rates, in permille of b's; 1000: the same. */
 uint64_t plan_worth_permille(const struct plan_candidate *a, const struct plan_candidate *b);

@@ -4,6 +4,7 @@
 #define TANDEM_SIM_PLAN_PLAN_INTERNAL_H
 
 #include "sim/plan/plan.h"
+#include "host/user_error.h"
 
 #include <pthread.h>
 
@@ -23,12 +24,11 @@ struct plan {
     bool windows; /* seeds are windows of a trace, and decide who plays it whole */
     /* Device models by pool and sharding, made when first needed. */
     struct device_model *models[SCENARIO_POOLS_MAX][SCENARIO_SHARDINGS_MAX];
-    char model_errors[SCENARIO_POOLS_MAX][SCENARIO_SHARDINGS_MAX][256];
+    struct user_error model_errors[SCENARIO_POOLS_MAX][SCENARIO_SHARDINGS_MAX];
 
     pthread_mutex_t lock;     /* of the store, the counts and the failure */
     enum plan_status failure; /* PLAN_DONE: none */
-    char *error;
-    size_t error_size;
+    struct user_error *error;
 };
 
 /* A candidate whose first seed lies this far below the best of its kind under that seed is not given the others. */

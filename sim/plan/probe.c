@@ -3,6 +3,9 @@
 
 #include "base/arith.h"
 #include "run/recorder.h"
+#include "host/memory.h"
+#include "host/stats.h"
+#include "host/user_error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,28 +159,12 @@ static bool on_row(void *self, const struct request_row *row, bool met_all)
     return !(watch->stop_early && hopeless(watch));
 }
 
-static int by_value(const void *left, const void *right)
-{
-    int64_t a = *(const int64_t *)left;
-    int64_t b = *(const int64_t *)right;
-    return a < b ? -1 : a > b;
-}
-
-/* Nearest rank: the smallest value that at least `permille` of all do not exceed. */
-static int64_t percentile(const int64_t *sorted, uint32_t count, uint32_t permille)
-{
-    if (count == 0)
-        return 0;
-    uint32_t rank = (uint32_t)(((uint64_t)count * permille + 999) / 1000);
-    return sorted[max_u32(rank, 1) - 1];
-}
-
 static int64_t itl_percentile(const uint64_t *itl, uint32_t permille)
 {
     uint64_t total = 0;
     for (uint32_t b = 0; b < ITL_BUCKETS; b++)
         total += itl[b];
-    uint64_t rank = max_u64(1, (total * permille + 999) / 1000);
+    uint64_t rank = total == 0 ? 1 : stats_place(total, permille) + 1;
     uint64_t seen = 0;
     for (uint32_t b = 0; b < ITL_BUCKETS; b++) {
         seen += itl[b];
@@ -191,12 +178,12 @@ static void sum_up_latencies(struct watch *watch, const struct run_result *resul
 {
     static const uint32_t permille[PROBE_PERCENTILES] = {500, 900, 950, 990};
     struct probe *probe = watch->probe;
-    qsort(watch->ttft_ns, watch->count, sizeof *watch->ttft_ns, by_value);
-    qsort(watch->tpot_ns, watch->tpot_count, sizeof *watch->tpot_ns, by_value);
-    qsort(watch->e2e_ns, watch->count, sizeof *watch->e2e_ns, by_value);
+    stats_sort(watch->ttft_ns, watch->count);
+    stats_sort(watch->tpot_ns, watch->tpot_count);
+    stats_sort(watch->e2e_ns, watch->count);
     for (uint32_t p = 0; p < PROBE_PERCENTILES; p++) {
-        probe->ttft_ns[p] = percentile(watch->ttft_ns, watch->count, permille[p]);
-        probe->tpot_ns[p] = percentile(watch->tpot_ns, watch->tpot_count, permille[p]);
+        probe->ttft_ns[p] = stats_percentile(watch->ttft_ns, watch->count, permille[p]);
+        probe->tpot_ns[p] = stats_percentile(watch->tpot_ns, watch->tpot_count, permille[p]);
     }
     for (uint32_t s = 0; s < SPAN_COUNT && watch->count > 0; s++)
         probe->span_ns[s] = (int64_t)(watch->span_sum_ns[s] / watch->count);
@@ -204,11 +191,11 @@ static void sum_up_latencies(struct watch *watch, const struct run_result *resul
         const struct target *target = &watch->targets->item[t];
         int64_t *value = &probe->target_ns[t];
         if (target->metric == TARGET_TTFT)
-            *value = percentile(watch->ttft_ns, watch->count, target->percentile_permille);
+            *value = stats_percentile(watch->ttft_ns, watch->count, target->percentile_permille);
         else if (target->metric == TARGET_TPOT)
-            *value = percentile(watch->tpot_ns, watch->tpot_count, target->percentile_permille);
+            *value = stats_percentile(watch->tpot_ns, watch->tpot_count, target->percentile_permille);
         else if (target->metric == TARGET_E2E)
-            *value = percentile(watch->e2e_ns, watch->count, target->percentile_permille);
+            *value = stats_percentile(watch->e2e_ns, watch->count, target->percentile_permille);
         else
             *value = itl_percentile(result->itl, target->percentile_permille);
     }
@@ -290,9 +277,9 @@ static bool watch_make(struct watch *watch, const struct probe_input *input, str
         watch->misses_allowed[t] = (uint64_t)input->requests * (1000 - targets->item[t].percentile_permille) / 1000;
     watch->misses_allowed[SCENARIO_TARGETS_MAX] =
         (uint64_t)input->requests * (1000 - targets->attainment_permille) / 1000;
-    watch->ttft_ns = calloc(input->requests, sizeof *watch->ttft_ns);
-    watch->tpot_ns = calloc(input->requests, sizeof *watch->tpot_ns);
-    watch->e2e_ns = calloc(input->requests, sizeof *watch->e2e_ns);
+    watch->ttft_ns = memory_zeroed(input->requests, sizeof *watch->ttft_ns);
+    watch->tpot_ns = memory_zeroed(input->requests, sizeof *watch->tpot_ns);
+    watch->e2e_ns = memory_zeroed(input->requests, sizeof *watch->e2e_ns);
     return watch->ttft_ns != NULL && watch->tpot_ns != NULL && watch->e2e_ns != NULL;
 }
 
@@ -303,8 +290,7 @@ static void watch_free(struct watch *watch)
     free(watch->e2e_ns);
 }
 
-bool probe_run(const struct probe_input *input, struct probe *probe, enum run_status *status, char *error,
-               size_t error_size)
+bool probe_run(const struct probe_input *input, struct probe *probe, enum run_status *status, struct user_error *error)
 {
     *probe = (struct probe){.rate_micro_per_s = input->rate_micro_per_s, .seed = input->seed};
     struct load load = probe_load(input);
@@ -347,7 +333,7 @@ bool probe_run(const struct probe_input *input, struct probe *probe, enum run_st
         sum_up_instances(probe, &result);
         probe->passed = probe->complete && judge(probe, &input->scenario->targets);
     } else {
-        snprintf(error, error_size, "%s", result.text);
+        user_error_set(error, NULL, 0, NULL, "%s", result.text);
     }
     watch_free(&watch);
     run_result_free(&result);

@@ -9,6 +9,7 @@
 #include "world/load/trace_reader.h"
 #include "sim/plan/scaled_device.h"
 #include "sim/sim_run.h"
+#include "host/user_error.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -75,8 +76,7 @@ struct trace_rows probe_trace_rows(const struct load *load, const struct trace_f
 struct load probe_load(const struct probe_input *input);
 
 /* Runs it. False with a sentence in `error` when the run itself failed (refused, no progress, a broken invariant). */
-bool probe_run(const struct probe_input *input, struct probe *probe, enum run_status *status, char *error,
-               size_t error_size);
+bool probe_run(const struct probe_input *input, struct probe *probe, enum run_status *status, struct user_error *error);
 
 /* As it is stored. */
 json_t *probe_json(const struct probe *probe);

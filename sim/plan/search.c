@@ -7,6 +7,7 @@
  */
 #include "base/arith.h"
 #include "host/interrupt.h"
+#include "host/user_error.h"
 #include "sim/plan/plan_internal.h"
 
 #include <stdio.h>
@@ -42,7 +43,7 @@ static void fail(struct plan *plan, const struct candidate *candidate, enum run_
     plan->failure = status == RUN_NO_PROGRESS ? PLAN_NO_PROGRESS
                     : status == RUN_INVARIANT ? PLAN_INVARIANT
                                               : PLAN_REFUSED;
-    snprintf(plan->error, plan->error_size, "%s: %s", candidate->label, text);
+    user_error_set(plan->error, NULL, 0, NULL, "%s: %s", candidate->label, text);
 }
 
 bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t rate_micro_per_s, uint64_t seed,
@@ -50,7 +51,7 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
 {
     const struct probe_store *store = &plan->options->store;
     char label[320];
-    char error[4096];
+    struct user_error error = {.set = false};
     probe_label(candidate, requests, early, label, sizeof label);
     CHECK(pthread_mutex_lock(&plan->lock) == 0);
     bool found = store->find != NULL && store->find(store->self, label, rate_micro_per_s, seed, probe);
@@ -73,13 +74,13 @@ bool plan_probe(struct plan *plan, const struct candidate *candidate, uint64_t r
         .stop_early = early,
     };
     enum run_status status;
-    bool ran = probe_run(&input, probe, &status, error, sizeof error);
+    bool ran = probe_run(&input, probe, &status, &error);
     CHECK(pthread_mutex_lock(&plan->lock) == 0);
     count_probe(plan, candidate, rate_micro_per_s, false);
     if (!ran) {
-        fail(plan, candidate, status, error);
-    } else if (store->keep != NULL && !store->keep(store->self, label, probe, error, sizeof error)) {
-        fail(plan, candidate, RUN_REFUSED, error);
+        fail(plan, candidate, status, error.text);
+    } else if (store->keep != NULL && !store->keep(store->self, label, probe, &error)) {
+        fail(plan, candidate, RUN_REFUSED, error.text);
         ran = false;
     }
     CHECK(pthread_mutex_unlock(&plan->lock) == 0);

@@ -4,6 +4,7 @@
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +19,7 @@ static struct plan_candidate *add(struct plan *plan)
     struct plan_result *result = plan->result;
     if (result->count == plan->capacity) {
         plan->capacity = max_u32(64, plan->capacity * 2);
-        result->items = realloc(result->items, plan->capacity * sizeof *result->items);
-        CHECK(result->items != NULL);
+        result->items = memory_resized(result->items, plan->capacity * sizeof *result->items);
     }
     struct plan_candidate *item = &result->items[result->count++];
     memset(item, 0, sizeof *item);
@@ -30,12 +30,10 @@ static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t 
 {
     const struct pool *p = &plan->scenario->pools[pool];
     struct device_model **model = &plan->models[pool][sharding];
-    char *error = plan->model_errors[pool][sharding];
-    if (*model == NULL && error[0] == '\0')
-        *model = device_model_of_pool(plan->scenario, p, p->shardings[sharding], error,
-                                      sizeof plan->model_errors[pool][sharding]);
-    if (*model != NULL && error[0] == '\0' &&
-        !device_model_serves(*model, p->role, error, sizeof plan->model_errors[pool][sharding])) {
+    struct user_error *error = &plan->model_errors[pool][sharding];
+    if (*model == NULL && !error->set)
+        *model = device_model_of_pool(plan->scenario, p, p->shardings[sharding], error);
+    if (*model != NULL && !error->set && !device_model_serves(*model, p->role, error)) {
         device_model_free(*model);
         *model = NULL;
     }
@@ -84,7 +82,7 @@ static void set_model(struct plan *plan, struct candidate *candidate, uint32_t p
 {
     candidate->models.pool[in_pool] = model_of(plan, pool, sharding);
     if (candidate->models.pool[in_pool] == NULL && candidate->refusal[0] == '\0')
-        snprintf(candidate->refusal, sizeof candidate->refusal, "%s", plan->model_errors[pool][sharding]);
+        snprintf(candidate->refusal, sizeof candidate->refusal, "%.255s", plan->model_errors[pool][sharding].text);
 }
 
 /* Machines that two pools take at the least: instances that are smaller than a machine share one, also across pools on
@@ -153,8 +151,7 @@ bool plan_priced(const struct scenario *scenario)
  * step. */
 static struct scenario *aggregated_variant(struct plan *plan, uint32_t pool, uint32_t budget)
 {
-    struct scenario *variant = malloc(sizeof *variant);
-    CHECK(variant != NULL);
+    struct scenario *variant = memory_get(sizeof *variant);
     *variant = *plan->scenario;
     variant->pool_count = 1;
     variant->pools[0] = plan->scenario->pools[pool];
@@ -178,8 +175,7 @@ static struct scenario *aggregated_variant(struct plan *plan, uint32_t pool, uin
         variant->pools[0].draft = drafter->draft;
     }
     struct plan_result *result = plan->result;
-    result->variants = realloc(result->variants, (result->variant_count + 1) * sizeof *result->variants);
-    CHECK(result->variants != NULL);
+    result->variants = memory_resized(result->variants, (result->variant_count + 1) * sizeof *result->variants);
     result->variants[result->variant_count++] = variant;
     return variant;
 }

@@ -3,6 +3,7 @@
  */
 #include "base/arith.h"
 #include "sim/plan/plan_internal.h"
+#include "host/memory.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -319,8 +320,7 @@ void plan_frontier(struct plan *plan)
 {
     struct plan_result *result = plan->result;
     uint32_t capacity = result->count * (PLAN_SEEDS_MAX + 2);
-    struct frontier_point *points = calloc(capacity + 1, sizeof *points);
-    CHECK(points != NULL);
+    struct frontier_point *points = memory_zeroed(capacity + 1, sizeof *points);
     uint32_t count = 0;
     for (uint32_t i = 0; i < result->count; i++) {
         const struct plan_candidate *item = &result->items[i];

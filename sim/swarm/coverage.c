@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "messenger/wire.h"
 #include "serve/sequence.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -331,12 +332,10 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
 
 struct coverage_watch *coverage_listen(struct coverage *coverage, struct sim *sim, const struct run_nodes *nodes)
 {
-    struct coverage_watch *watch = malloc(sizeof *watch);
-    CHECK(watch != NULL);
+    struct coverage_watch *watch = memory_get(sizeof *watch);
     watch->coverage = coverage;
     watch->nodes = *nodes;
-    watch->tickets = calloc((size_t)nodes->count * TICKETS, sizeof *watch->tickets);
-    CHECK(watch->tickets != NULL);
+    watch->tickets = memory_zeroed((size_t)nodes->count * TICKETS, sizeof *watch->tickets);
     sim_listen(sim, &(struct sim_listener){.self = watch, .before = on_event, .trace = on_trace, .post = on_post});
     return watch;
 }

@@ -2,6 +2,7 @@
 #include "sim/swarm/shrink.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -328,8 +329,7 @@ static void simpler_policies(struct shrinking *s)
 uint32_t shrink(struct drawn *drawn, const struct seed_sabotage *sabotage, struct seed_result *failure)
 {
     struct shrinking s = {.best = drawn, .sabotage = sabotage, .failure = failure};
-    s.trial = malloc(sizeof *s.trial);
-    CHECK(s.trial != NULL);
+    s.trial = memory_get(sizeof *s.trial);
     do {
         s.changed = false;
         fewer_faults(&s);

@@ -5,6 +5,7 @@
 
 #include "base/arith.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -60,8 +61,7 @@ static void note_failure(struct shared *shared, unsigned long long index)
 
 static void work(const struct swarm_options *options, struct shared *shared, struct worker *worker)
 {
-    struct drawn *drawn = calloc(1, sizeof *drawn);
-    CHECK(drawn != NULL);
+    struct drawn *drawn = memory_zeroed(1, sizeof *drawn);
     signal(SIGALRM, SIG_DFL);
     while (!atomic_load(&shared->stop)) {
         unsigned long long index = atomic_fetch_add(&shared->next, 1);
@@ -194,8 +194,7 @@ void swarm_run(const struct swarm_options *options, struct swarm_result *result)
     munmap(shared, sizeof *shared);
     if (!result->failed || !result->failure.crashed)
         return;
-    struct drawn *drawn = calloc(1, sizeof *drawn);
-    CHECK(drawn != NULL);
+    struct drawn *drawn = memory_zeroed(1, sizeof *drawn);
     fuzz_draw(result->seed, drawn);
     seed_run_apart(drawn, options->sabotage, &result->failure);
     free(drawn);

@@ -11,6 +11,7 @@
 #include "sim/time/event_queue.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 
@@ -44,8 +45,7 @@ struct event_queue {
 
 struct event_queue *event_queue_make(uint64_t shuffle_seed)
 {
-    struct event_queue *queue = calloc(1, sizeof *queue);
-    CHECK(queue != NULL);
+    struct event_queue *queue = memory_zeroed(1, sizeof *queue);
     queue->free_slot = NO_SLOT;
     queue->shuffle_seed = shuffle_seed;
     return queue;
@@ -64,11 +64,9 @@ static void grow(struct event_queue *queue)
 {
     CHECK(queue->capacity < NO_SLOT / 2);
     uint32_t capacity = queue->capacity == 0 ? FIRST_CAPACITY : 2 * queue->capacity;
-    struct entry *heap = realloc(queue->heap, capacity * sizeof *heap);
-    CHECK(heap != NULL);
+    struct entry *heap = memory_resized(queue->heap, capacity * sizeof *heap);
     queue->heap = heap;
-    struct slot *slots = realloc(queue->slots, capacity * sizeof *slots);
-    CHECK(slots != NULL);
+    struct slot *slots = memory_resized(queue->slots, capacity * sizeof *slots);
     queue->slots = slots;
     queue->capacity = capacity;
 }

@@ -9,6 +9,8 @@
 #include "world/scenario/scenario_lua.h"
 #include "sim/sim_run.h"
 #include "sim/validate/serving.h"
+#include "host/memory.h"
+#include "host/stats.h"
 #include "host/thread_pool.h"
 
 #include <stdio.h>
@@ -152,8 +154,7 @@ static struct length_distribution lengths_of(const struct row *row, uint32_t tok
 
 static struct scenario *scenario_of(const struct row *row)
 {
-    struct scenario *scenario = malloc(sizeof *scenario);
-    CHECK(scenario != NULL);
+    struct scenario *scenario = memory_get(sizeof *scenario);
     memcpy(scenario, row->base, sizeof *scenario);
     scenario->model.kv_format = row->kv;
     struct pool *pool = &scenario->pools[0];
@@ -205,20 +206,13 @@ static bool on_row(void *self, const struct request_row *row, bool met)
     return true;
 }
 
-static int compare_times(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 static int64_t mean_or_median(int64_t *times, uint32_t count, bool median)
 {
     if (count == 0)
         return 0;
     if (median) {
-        qsort(times, count, sizeof *times, compare_times);
-        return count % 2 == 1 ? times[count / 2] : (times[count / 2 - 1] + times[count / 2]) / 2;
+        stats_sort(times, count);
+        return (times[(count - 1) / 2] + times[count / 2]) / 2; /* as numpy, which the published ones come from */
     }
     int64_t sum = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -234,8 +228,8 @@ static void run_row(void *context, uint32_t index)
         return;
     struct scenario *scenario = scenario_of(row);
     struct deployment_choice choice = deployment_default(scenario);
-    struct seen seen = {.ttft_ns = calloc(row->requests, sizeof(int64_t)),
-                        .tpot_ns = calloc(row->requests, sizeof(int64_t))};
+    struct seen seen = {.ttft_ns = memory_zeroed(row->requests, sizeof(int64_t)),
+                        .tpot_ns = memory_zeroed(row->requests, sizeof(int64_t))};
     CHECK(seen.ttft_ns != NULL && seen.tpot_ns != NULL);
     struct run_config config = {
         .scenario = scenario, .choice = &choice, .seed = SEED, .listener = {.self = &seen, .row = on_row}};
@@ -324,9 +318,8 @@ static bool load(struct benchmark *benchmark, const char *file, struct user_erro
         !csv_table_load("validation/bench-rules.csv", &benchmark->rules, error))
         return false;
     benchmark->row_count = benchmark->table.row_count;
-    benchmark->rows = calloc(benchmark->row_count + 1, sizeof *benchmark->rows);
-    benchmark->outcomes = calloc(benchmark->row_count + 1, sizeof *benchmark->outcomes);
-    CHECK(benchmark->rows != NULL && benchmark->outcomes != NULL);
+    benchmark->rows = memory_zeroed(benchmark->row_count + 1, sizeof *benchmark->rows);
+    benchmark->outcomes = memory_zeroed(benchmark->row_count + 1, sizeof *benchmark->outcomes);
     for (uint32_t i = 0; i < benchmark->row_count; i++) {
         read_row(&benchmark->table, i, &benchmark->rows[i]);
         struct row *row = &benchmark->rows[i];

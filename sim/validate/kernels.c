@@ -7,6 +7,8 @@
 #include "sim/cost/efficiency_tables.h"
 #include "sim/cost/kernel_grid.h"
 #include "sim/cost/kernel_store.h"
+#include "host/memory.h"
+#include "host/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -177,28 +179,21 @@ static void summary_add(void *context, const struct kernel_prediction *predictio
     }
 }
 
-static int compare_values(const void *first, const void *second)
-{
-    int64_t a = *(const int64_t *)first;
-    int64_t b = *(const int64_t *)second;
-    return (a > b) - (a < b);
-}
-
 void kernel_errors_of(const struct kernel_table *table, uint32_t rows_max, struct kernel_errors *errors)
 {
-    struct summary summary = {.errors = errors, .ppm = malloc((size_t)table->row_count * sizeof(int64_t))};
+    struct summary summary = {.errors = errors, .ppm = memory_get((size_t)table->row_count * sizeof(int64_t))};
     CHECK(summary.ppm != NULL);
     *errors = (struct kernel_errors){.table = table};
     kernel_leave_one_out(table, rows_max, summary_add, &summary, &errors->alone);
     errors->tested = summary.count;
     if (summary.count > 0) {
-        qsort(summary.ppm, summary.count, sizeof summary.ppm[0], compare_values);
-        errors->bias_permille = (int32_t)(summary.ppm[summary.count / 2] / 1000);
+        stats_sort(summary.ppm, summary.count);
+        errors->bias_permille = (int32_t)(stats_percentile(summary.ppm, summary.count, 500) / 1000);
         for (uint32_t i = 0; i < summary.count; i++)
             summary.ppm[i] = magnitude(summary.ppm[i]);
-        qsort(summary.ppm, summary.count, sizeof summary.ppm[0], compare_values);
-        errors->median_permille = (uint32_t)((summary.ppm[summary.count / 2] + 500) / 1000);
-        errors->p90_permille = (uint32_t)((summary.ppm[(uint64_t)(summary.count - 1) * 9 / 10] + 500) / 1000);
+        stats_sort(summary.ppm, summary.count);
+        errors->median_permille = (uint32_t)((stats_percentile(summary.ppm, summary.count, 500) + 500) / 1000);
+        errors->p90_permille = (uint32_t)((stats_percentile(summary.ppm, summary.count, 900) + 500) / 1000);
     }
     free(summary.ppm);
 }

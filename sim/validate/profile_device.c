@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "world/kernels/csv_table.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,8 +65,7 @@ static void attention_fill(struct profile_device *device, const struct csv_table
             axis_place(&device->axis[a], (uint64_t)csv_integer(table, i, a, 0));
     for (uint32_t a = 0; a < AXES; a++)
         size *= device->axis[a].count;
-    device->attention = malloc(size * sizeof *device->attention);
-    CHECK(device->attention != NULL);
+    device->attention = memory_get(size * sizeof *device->attention);
     for (size_t i = 0; i < size; i++)
         device->attention[i] = -1;
     for (uint32_t i = 0; i < table->row_count; i++) {
@@ -96,8 +96,7 @@ static bool load(const struct profile_shape *shape, const char *part, struct csv
 struct profile_device *profile_device_make(const struct profile_shape *shape, struct user_error *error)
 {
     static const char *const parts[] = {"attention.csv.xz", "dense.csv", "sampling.csv"};
-    struct profile_device *device = calloc(1, sizeof *device);
-    CHECK(device != NULL);
+    struct profile_device *device = memory_zeroed(1, sizeof *device);
     device->shape = *shape;
     for (uint32_t part = 0; part < 3; part++) {
         struct csv_table table;

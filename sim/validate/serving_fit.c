@@ -9,6 +9,7 @@
 #include "sim/validate/serving.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +48,7 @@ static bool ttft_fit_row(const struct serving_row *row)
 
 static struct serving_prediction *predictions_make(const struct serving *serving)
 {
-    struct serving_prediction *predictions = calloc(serving->row_count, sizeof *predictions);
-    CHECK(predictions != NULL);
+    struct serving_prediction *predictions = memory_zeroed(serving->row_count, sizeof *predictions);
     return predictions;
 }
 
@@ -122,7 +122,7 @@ bool serving_fit_host(const struct serving *serving, const struct serving_predic
                       struct serving_constants *constants, bool *chosen)
 {
     uint32_t count = serving->deployment_count;
-    struct serving_constants *probe = calloc(count, sizeof *probe);
+    struct serving_constants *probe = memory_zeroed(count, sizeof *probe);
     struct serving_prediction *more[3];
     for (int k = 0; k < 3; k++)
         more[k] = predictions_make(serving);
@@ -131,8 +131,8 @@ bool serving_fit_host(const struct serving *serving, const struct serving_predic
                            .more_host = more[0],
                            .more_sequence = more[1],
                            .origin = neutral,
-                           .lines = calloc(serving->row_count, sizeof *fit.lines)};
-    CHECK(probe != NULL && fit.lines != NULL);
+                           .lines = memory_zeroed(serving->row_count, sizeof *fit.lines)};
+    CHECK(fit.lines != NULL);
     for (uint32_t d = 0; d < count; d++) {
         constants[d] = serving_neutral(serving, &serving->rows[serving->deployments[d].first]);
         chosen[d] = serving->deployments[d].fitted >= SERVING_FIT_ROWS_MIN;
@@ -202,10 +202,9 @@ bool serving_fit_ttft(const struct serving *serving, uint32_t threads, struct se
                       bool *chosen)
 {
     uint32_t count = serving->deployment_count;
-    struct serving_constants *probe = calloc(count, sizeof *probe);
-    struct scale_line *lines = calloc(serving->row_count, sizeof *lines);
+    struct serving_constants *probe = memory_zeroed(count, sizeof *probe);
+    struct scale_line *lines = memory_zeroed(serving->row_count, sizeof *lines);
     struct serving_prediction *at[SCALES];
-    CHECK(probe != NULL && lines != NULL);
     struct serving_sweep sweep = {.serving = serving, .constants = probe, .wanted = ttft_fit_row};
     bool whole = true;
     for (int k = 0; k < SCALES; k++) {

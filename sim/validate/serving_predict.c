@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "sim/sim_run.h"
+#include "host/memory.h"
 #include "host/thread_pool.h"
 
 #include <stdlib.h>
@@ -50,8 +51,7 @@ static struct length_distribution lengths_of(const struct serving_row *row, uint
 static struct scenario *scenario_of(const struct serving *serving, const struct serving_row *row,
                                     const struct serving_constants *constants)
 {
-    struct scenario *scenario = malloc(sizeof *scenario);
-    CHECK(scenario != NULL);
+    struct scenario *scenario = memory_get(sizeof *scenario);
     memcpy(scenario, serving->bases[row->base], sizeof *scenario);
     scenario->model.kv_format = row->kv;
     if (row->disaggregated) {

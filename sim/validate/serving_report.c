@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "world/deployment.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,8 +174,7 @@ static void lend(struct results_of_rows *all)
 
 static void *make(uint32_t count, size_t size)
 {
-    void *memory = calloc(count + 1, size);
-    CHECK(memory != NULL);
+    void *memory = memory_zeroed(count + 1, size);
     return memory;
 }
 

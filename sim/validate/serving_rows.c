@@ -2,6 +2,7 @@
 #include "sim/validate/serving.h"
 
 #include "world/scenario/scenario_lua.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "world/kernels/csv_table.h"
 #include "world/scenario/scenario_lua.h"
 #include "sim/cost/device_model.h"
+#include "host/stats.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,13 +46,6 @@ static int64_t decode_ns(const struct device_model *model, uint64_t prompt, uint
 static bool chosen_on(int64_t output)
 {
     return output == 256 || output == 1024 || output == 4096;
-}
-
-static int compare_values(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
 }
 
 struct measured_step {
@@ -106,10 +100,10 @@ static int64_t host_constant(const struct csv_table *table, const struct device_
         if (read_row(table, i, hardware, tensor, &row) && chosen_on(row.output))
             missing[count++] = row.token_ns - decode_ns(model, row.prompt, (uint64_t)row.output, row.batch);
     CHECK(count > 0);
-    qsort(missing, count, sizeof *missing, compare_values);
+    stats_sort(missing, count);
     v->fitted += count;
     v->constants++;
-    return missing[count / 2];
+    return stats_percentile(missing, count, 500);
 }
 
 static void one_model(struct step_views *tables, const struct csv_table *table, const struct scenario *scenario,
@@ -142,10 +136,10 @@ static bool one_machine(struct step_views *tables, const struct csv_table *table
 {
     struct scenario *scenario = scenario_of(machine, error);
     for (uint32_t tensor = 2; scenario != NULL && tensor <= 8; tensor *= 2) {
-        char why[1024];
+        struct user_error why = {.set = false};
         struct device_model *model =
             device_model_make(&scenario->model, (struct parallelism){(uint16_t)tensor, 1, 1, 1},
-                              &scenario->pools[0].hardware, NULL, why, sizeof why);
+                              &scenario->pools[0].hardware, NULL, &why);
         CHECK(model != NULL);
         one_model(tables, table, scenario, model, hardware, tensor);
         device_model_free(model);

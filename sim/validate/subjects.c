@@ -2,6 +2,7 @@
 #include "sim/validate/subjects.h"
 
 #include "base/check.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +53,7 @@ static void print_one(FILE *file, const struct validation *all, const struct lab
 
 void subjects_print(FILE *file, const struct validation *validation)
 {
-    struct label *labels = calloc(validation->rows + 1, sizeof *labels);
-    CHECK(labels != NULL);
+    struct label *labels = memory_zeroed(validation->rows + 1, sizeof *labels);
     for (size_t p = 0; p < sizeof pools / sizeof *pools; p++) {
         uint32_t count = 0;
         for (uint32_t i = 0; i < validation->rows; i++)

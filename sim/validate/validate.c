@@ -2,6 +2,8 @@
 #include "sim/validate/validate.h"
 
 #include "base/check.h"
+#include "host/memory.h"
+#include "host/stats.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,8 +16,7 @@ static void *grow(void *array, uint32_t count, uint32_t *capacity, size_t size)
     if (count < *capacity)
         return array;
     *capacity = *capacity == 0 ? 16 : *capacity * 2;
-    void *larger = realloc(array, *capacity * size);
-    CHECK(larger != NULL);
+    void *larger = memory_resized(array, *capacity * size);
     return larger;
 }
 
@@ -69,20 +70,6 @@ static int64_t magnitude(int64_t value)
     return value < 0 ? -value : value;
 }
 
-static int compare_values(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a;
-    int64_t y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* The nearest rank: the smallest value that `permille` of all do not exceed. */
-static int64_t rank(const int64_t *sorted, uint32_t count, uint32_t permille)
-{
-    uint64_t at = ((uint64_t)count * permille + 999) / 1000;
-    return sorted[at == 0 ? 0 : at - 1];
-}
-
 static void keep_worst(struct validation *validation, const struct validation_case *one)
 {
     uint32_t at = validation->worst_count;
@@ -102,19 +89,18 @@ void validation_finish(struct validation *validation)
     uint32_t count = validation->rows;
     if (count == 0)
         return;
-    int64_t *errors = calloc(count, sizeof *errors);
-    CHECK(errors != NULL);
+    int64_t *errors = memory_zeroed(count, sizeof *errors);
     for (uint32_t i = 0; i < count; i++) {
         errors[i] = validation->cases[i].error_ppm;
         keep_worst(validation, &validation->cases[i]);
     }
-    qsort(errors, count, sizeof *errors, compare_values);
-    validation->bias_ppm = rank(errors, count, 500);
+    stats_sort(errors, count);
+    validation->bias_ppm = stats_percentile(errors, count, 500);
     for (uint32_t i = 0; i < count; i++)
         errors[i] = magnitude(errors[i]);
-    qsort(errors, count, sizeof *errors, compare_values);
-    validation->median_ppm = rank(errors, count, 500);
-    validation->p90_ppm = rank(errors, count, 900);
+    stats_sort(errors, count);
+    validation->median_ppm = stats_percentile(errors, count, 500);
+    validation->p90_ppm = stats_percentile(errors, count, 900);
     free(errors);
 }
 

@@ -7,6 +7,7 @@
 #include "world/scenario/scenario_lua.h"
 #include "sim/net/network.h"
 #include "sim/sim_run.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +29,7 @@ static struct flow_time flow_time(const struct nic *nic, uint16_t ranks, uint16_
                                   uint32_t units, uint32_t run_bytes)
 {
     struct network_node nodes[2];
-    struct transfer_plan *plan = calloc(1, sizeof *plan);
-    CHECK(plan != NULL);
+    struct transfer_plan *plan = memory_zeroed(1, sizeof *plan);
     *plan = (struct transfer_plan){.planes = planes, .layers = layers, .pair_count = ranks};
     for (uint16_t i = 0; i < ranks; i++)
         plan->pairs[i] = (struct transfer_pair){

@@ -44,7 +44,7 @@ BEGIN {
     quoted["shared/run/"] = "^(run/|" run ")"
     quoted["shared/run/results/"] = "^(run/(results/|[a-z_]+[.]h$)|" run ")"
     below = "run/|" run
-    quoted["sim/time/"] = "^(sim/time/|" logic ")"
+    quoted["sim/time/"] = "^(sim/time/|host/memory[.]h$|" logic ")"
     quoted["sim/net/"] = "^(sim/(net|time)/|" world "|world/)"
     quoted["sim/cost/"] = "^(sim/cost/|" world "|world/)"
     quoted["sim/engine/"] = "^(sim/(engine|cost|net|time)/|" below ")"

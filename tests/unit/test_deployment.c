@@ -13,20 +13,20 @@
 
 static struct scenario scenario;
 
-static struct deployment *make(const struct deployment_choice *choice, char *error, size_t error_size)
+static struct deployment *make(const struct deployment_choice *choice, struct user_error *error)
 {
     struct deployment_sizes sizes = deployment_sizes(&scenario.load);
-    error[0] = '\0';
-    return deployment_make(&scenario, choice, &sizes, 3, error, error_size);
+    error->set = false;
+    return deployment_make(&scenario, choice, &sizes, 3, error);
 }
 
 static void nodes_follow_the_pools(void **state)
 {
     (void)state;
-    char error[1000];
+    struct user_error error = {.set = false};
     scenario_llama_70b(&scenario, 1, 2, 4, 10);
     struct deployment_choice choice = deployment_default(&scenario);
-    struct deployment *d = make(&choice, error, sizeof error);
+    struct deployment *d = make(&choice, &error);
     assert_non_null(d);
     assert_int_equal(d->node_count, 4);
     static const char *const names[] = {"front", "prefill-0", "decode-0", "decode-1"};
@@ -85,7 +85,7 @@ static void placements_decide_the_path(void **state)
          3},
         {{PLACEMENT_PACKED, 0, "", {0}}, {PLACEMENT_LISTED, 3, "", {1, 1, 2}}, {0, 0, 0, 0, 1}, {4, 6, 0, 2, 0}, 2, 4},
     };
-    char error[1000];
+    struct user_error error = {.set = false};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         scenario_llama_70b(&scenario, 2, 3, 4, 10);
         for (uint32_t p = 0; p < 2; p++)
@@ -93,9 +93,9 @@ static void placements_decide_the_path(void **state)
         scenario.pools[0].placement = cases[c].prefill;
         scenario.pools[1].placement = cases[c].decode;
         struct deployment_choice choice = deployment_default(&scenario);
-        struct deployment *d = make(&choice, error, sizeof error);
+        struct deployment *d = make(&choice, &error);
         if (d == NULL)
-            fail_msg("case %zu: %s", c, error);
+            fail_msg("case %zu: %s", c, error.text);
         for (uint32_t i = 0; i < 5; i++)
             if (d->instances[i + 1].place.machine != cases[c].machine[i] ||
                 d->instances[i + 1].place.gpu != cases[c].gpu[i])
@@ -114,7 +114,7 @@ static void placements_decide_the_path(void **state)
 static void nvlink_may_join_machines(void **state)
 {
     (void)state;
-    char error[1000];
+    struct user_error error = {.set = false};
     for (int by_nic = 0; by_nic < 2; by_nic++) {
         scenario_llama_70b(&scenario, 1, 2, 4, 10);
         for (uint32_t p = 0; p < 2; p++) {
@@ -123,7 +123,7 @@ static void nvlink_may_join_machines(void **state)
             scenario.pools[p].hardware.instances_by_nic = (uint32_t)by_nic;
         }
         struct deployment_choice choice = deployment_default(&scenario);
-        struct deployment *d = make(&choice, error, sizeof error);
+        struct deployment *d = make(&choice, &error);
         assert_non_null(d);
         assert_int_equal(d->machines, 3);
         struct deployment_paths paths = deployment_paths(d, DEPLOYMENT_ANY_POOL, DEPLOYMENT_ANY_POOL);
@@ -144,26 +144,26 @@ static void lists_that_do_not_go_are_refused(void **state)
         {{PLACEMENT_LISTED, 3, "", {3, 3, 3}}, "puts decode-2 on machine 3, where 0 of 8 GPUs are left for 4 ranks"},
         {{PLACEMENT_LISTED, 3, "", {1, 2, 2}}, "puts decode-0 on machine 1, which is another pool's other"},
     };
-    char error[1000];
+    struct user_error error = {.set = false};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         scenario_llama_70b(&scenario, 1, 3, 4, 10);
         scenario.pools[1].placement = cases[c].placement;
         scenario.pools[0].placement = (struct placement){PLACEMENT_LISTED, 1, "", {1}};
         snprintf(scenario.pools[0].hardware.name, sizeof scenario.pools[0].hardware.name, "other");
         struct deployment_choice choice = deployment_default(&scenario);
-        assert_null(make(&choice, error, sizeof error));
-        if (strstr(error, cases[c].why) == NULL)
-            fail_msg("\"%s\" does not say \"%s\"", error, cases[c].why);
+        assert_null(make(&choice, &error));
+        if (strstr(error.text, cases[c].why) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", error.text, cases[c].why);
     }
 }
 
 static void everyone_knows_whom_it_talks_to(void **state)
 {
     (void)state;
-    char error[1000];
+    struct user_error error = {.set = false};
     scenario_llama_70b(&scenario, 2, 3, 4, 10);
     struct deployment_choice choice = deployment_default(&scenario);
-    struct deployment *d = make(&choice, error, sizeof error);
+    struct deployment *d = make(&choice, &error);
     assert_non_null(d);
     static const uint32_t peers[6][6] = {{5, 1, 2, 3, 4, 5}, {4, 0, 3, 4, 5}, {4, 0, 3, 4, 5},
                                          {3, 0, 1, 2},       {3, 0, 1, 2},    {3, 0, 1, 2}};
@@ -185,11 +185,11 @@ static void everyone_knows_whom_it_talks_to(void **state)
 static void large_instances_take_whole_machines(void **state)
 {
     (void)state;
-    char error[1000];
+    struct user_error error = {.set = false};
     scenario_llama_70b_mixed(&scenario, 2, 4, 10);
     scenario.pools[0].shardings[0] = (struct parallelism){.tensor = 4, .data = 3, .expert = 1, .pipeline = 1};
     struct deployment_choice choice = deployment_default(&scenario);
-    struct deployment *d = make(&choice, error, sizeof error);
+    struct deployment *d = make(&choice, &error);
     assert_non_null(d);
     assert_int_equal(d->instances[1].place.machine, 0);
     assert_int_equal(d->instances[2].place.machine, 2);
@@ -202,11 +202,11 @@ static void large_instances_take_whole_machines(void **state)
 static void pools_on_other_hardware_share_no_machine(void **state)
 {
     (void)state;
-    char error[1000];
+    struct user_error error = {.set = false};
     scenario_llama_70b(&scenario, 1, 1, 4, 10);
     snprintf(scenario.pools[1].hardware.name, sizeof scenario.pools[1].hardware.name, "h200");
     struct deployment_choice choice = deployment_default(&scenario);
-    struct deployment *d = make(&choice, error, sizeof error);
+    struct deployment *d = make(&choice, &error);
     assert_non_null(d);
     assert_int_equal(d->instances[1].place.machine, 0);
     assert_int_equal(d->instances[2].place.machine, 1);
@@ -216,35 +216,35 @@ static void pools_on_other_hardware_share_no_machine(void **state)
 static void what_does_not_fit_is_said(void **state)
 {
     (void)state;
-    char error[1000];
+    struct user_error error = {.set = false};
     scenario_llama_70b(&scenario, 1, 1, 4, 10);
     struct deployment_choice choice = deployment_default(&scenario);
     scenario.pools[1].shardings[0].tensor = 1;
     scenario.model.weight_format = FORMAT_BF16;
-    assert_null(make(&choice, error, sizeof error));
-    assert_non_null(strstr(error, "pool decode (TP1 on h100-sxm)"));
-    assert_non_null(strstr(error, "weights take 13")); /* 131 GiB */
-    assert_non_null(strstr(error, "72.0 GiB may be used"));
+    assert_null(make(&choice, &error));
+    assert_non_null(strstr(error.text, "pool decode (TP1 on h100-sxm)"));
+    assert_non_null(strstr(error.text, "weights take 13")); /* 131 GiB */
+    assert_non_null(strstr(error.text, "72.0 GiB may be used"));
 
     scenario.pools[1].shardings[0].tensor = 3;
-    assert_null(make(&choice, error, sizeof error));
-    assert_non_null(strstr(error, "TP3"));
+    assert_null(make(&choice, &error));
+    assert_non_null(strstr(error.text, "TP3"));
 
     scenario_llama_70b(&scenario, 1, 0, 4, 10);
     choice = deployment_default(&scenario);
-    assert_null(make(&choice, error, sizeof error));
-    assert_non_null(strstr(error, "needs prefill and decode"));
+    assert_null(make(&choice, &error));
+    assert_non_null(strstr(error.text, "needs prefill and decode"));
 
     scenario_llama_70b(&scenario, 600, 600, 4, 10);
     choice = deployment_default(&scenario);
-    assert_null(make(&choice, error, sizeof error));
-    assert_non_null(strstr(error, "1201 nodes"));
+    assert_null(make(&choice, &error));
+    assert_non_null(strstr(error.text, "1201 nodes"));
 }
 
 static void prefix_blocks_are_whole_pages(void **state)
 {
     (void)state;
-    char error[1000] = "";
+    struct user_error error = {.set = false};
     scenario_llama_70b(&scenario, 1, 1, 4, 10);
     struct deployment_choice choice = deployment_default(&scenario);
     struct deployment_sizes sizes = deployment_sizes(&scenario.load);
@@ -252,12 +252,12 @@ static void prefix_blocks_are_whole_pages(void **state)
     sizes.prefix_block_tokens = 100;
     for (uint32_t p = 0; p < scenario.pool_count; p++)
         scenario.pools[p].scheduler.prefix_cache = true;
-    assert_null(deployment_make(&scenario, &choice, &sizes, 3, error, sizeof error));
-    assert_non_null(strstr(error, "pool prefill: the load shares prefixes in blocks of 100 tokens"));
-    assert_non_null(strstr(error, "whole pages of 64"));
+    assert_null(deployment_make(&scenario, &choice, &sizes, 3, &error));
+    assert_non_null(strstr(error.text, "pool prefill: the load shares prefixes in blocks of 100 tokens"));
+    assert_non_null(strstr(error.text, "whole pages of 64"));
     for (uint32_t p = 0; p < scenario.pool_count; p++)
         scenario.pools[p].scheduler.prefix_cache = false;
-    struct deployment *d = deployment_make(&scenario, &choice, &sizes, 3, error, sizeof error);
+    struct deployment *d = deployment_make(&scenario, &choice, &sizes, 3, &error);
     assert_non_null(d);
     deployment_free(d);
 }

@@ -69,10 +69,10 @@ static struct device_model *make_drafting(const char *name, const char *gpu, str
     pool->hardware = *known_hardware(gpu);
     pool->scheduler.draft_tokens = draft_tokens;
     pool->draft.head = DRAFT_MTP;
-    char error[256] = "";
-    struct device_model *model = device_model_of_pool(scenario, pool, parallelism, error, sizeof error);
+    struct user_error error = {.set = false};
+    struct device_model *model = device_model_of_pool(scenario, pool, parallelism, &error);
     if (model == NULL)
-        fail_msg("%s", error);
+        fail_msg("%s", error.text);
     free(scenario);
     return model;
 }
@@ -436,19 +436,21 @@ static void test_refused(void **state)
         {"DeepSeek-R1", {8, 1, 3, 1}, "3 expert-parallel ranks do not divide the 8 ranks"},
         {"DeepSeek-R1", {0, 1, 1, 1}, "at least 1"},
     };
-    char error[256];
+    struct user_error error = {.set = false};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        assert_null(device_model_make(known_model(cases[i].model), cases[i].parallelism, known_hardware("H200"), NULL,
-                                      error, sizeof error));
-        if (strstr(error, cases[i].says) == NULL)
-            fail_msg("\"%s\" does not say \"%s\"", error, cases[i].says);
+        error.set = false;
+        assert_null(
+            device_model_make(known_model(cases[i].model), cases[i].parallelism, known_hardware("H200"), NULL, &error));
+        if (strstr(error.text, cases[i].says) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", error.text, cases[i].says);
     }
     struct hardware unknown = *known_hardware("H200");
     snprintf(unknown.gpu, sizeof unknown.gpu, "H20");
-    assert_null(device_model_make(known_model("DeepSeek-R1"), (struct parallelism){8, 1, 8, 1}, &unknown, NULL, error,
-                                  sizeof error));
-    assert_non_null(strstr(error, "\"H20\""));
-    assert_non_null(strstr(error, device_gpu_names()));
+    error.set = false;
+    assert_null(
+        device_model_make(known_model("DeepSeek-R1"), (struct parallelism){8, 1, 8, 1}, &unknown, NULL, &error));
+    assert_non_null(strstr(error.text, "\"H20\""));
+    assert_non_null(strstr(error.text, device_gpu_names()));
 }
 
 /* A step passes all stages: it takes no less than on one of them with all layers, and a stage its share of that. */
@@ -571,12 +573,12 @@ static void test_nvlink_over_machines(void **state)
         int64_t ns[3];
         for (uint32_t k = 0; k < 3; k++) {
             struct hardware machine = *known_hardware("H200");
-            char error[256] = "";
+            struct user_error error = {.set = false};
             struct step_time time;
             machine.gpus_per_node = k == 0 ? 8 : 4;
             machine.nvlink_gpus = k == 1 ? 8 : 0;
             struct device_model *model =
-                device_model_make(known_model("DeepSeek-R1"), shardings[i], &machine, NULL, error, sizeof error);
+                device_model_make(known_model("DeepSeek-R1"), shardings[i], &machine, NULL, &error);
             assert_non_null(model);
             device_step(model, groups, shardings[i].data, &time);
             ns[k] = time.total_ns;

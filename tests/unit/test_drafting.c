@@ -135,10 +135,10 @@ static struct deployment *deploy(const struct scenario *scenario)
 {
     struct deployment_choice choice = deployment_default(scenario);
     struct deployment_sizes sizes = deployment_sizes(&scenario->load);
-    char error[1024] = "";
-    struct deployment *deployment = deployment_make(scenario, &choice, &sizes, 1, error, sizeof error);
+    struct user_error error = {.set = false};
+    struct deployment *deployment = deployment_make(scenario, &choice, &sizes, 1, &error);
     if (deployment == NULL)
-        fail_msg("%s", error);
+        fail_msg("%s", error.text);
     return deployment;
 }
 
@@ -196,11 +196,11 @@ static void a_draft_model_takes_memory(void **state)
 
 static struct device_model *model_of(const struct scenario *scenario, uint32_t pool)
 {
-    char error[1024] = "";
+    struct user_error error = {.set = false};
     struct device_model *model =
-        device_model_of_pool(scenario, &scenario->pools[pool], scenario->pools[pool].shardings[0], error, sizeof error);
+        device_model_of_pool(scenario, &scenario->pools[pool], scenario->pools[pool].shardings[0], &error);
     if (model == NULL)
-        fail_msg("%s", error);
+        fail_msg("%s", error.text);
     return model;
 }
 

@@ -66,10 +66,9 @@ static void make_tables(void)
 
 static struct device_model *make_model(void)
 {
-    char error[512] = "";
-    struct device_model *model =
-        device_model_make(known_model("Llama-3.1-8B"), tp2, &machine, NULL, error, sizeof error);
-    assert_string_equal(error, "");
+    struct user_error error = {.set = false};
+    struct device_model *model = device_model_make(known_model("Llama-3.1-8B"), tp2, &machine, NULL, &error);
+    assert_string_equal(error.text, "");
     assert_non_null(model);
     return model;
 }
@@ -207,19 +206,21 @@ static void test_groups_and_kinds(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    char error[512] = "";
+    struct user_error error = {.set = false};
     make_tables();
-    assert_null(device_model_make(known_model("Llama-3.1-8B"), (struct parallelism){4, 1, 1, 1}, &machine, NULL, error,
-                                  sizeof error));
-    assert_string_equal(error, "measured: no steps of Llama-3.1-8B with TP4 were measured on it; `tandem calibrate "
-                               "SCENARIO --out FILE` measures those that a scenario needs");
+    assert_null(
+        device_model_make(known_model("Llama-3.1-8B"), (struct parallelism){4, 1, 1, 1}, &machine, NULL, &error));
+    assert_string_equal(error.text,
+                        "measured: no steps of Llama-3.1-8B with TP4 were measured on it; `tandem calibrate "
+                        "SCENARIO --out FILE` measures those that a scenario needs");
     tables.item[0].decode.row_count = 0;
     struct device_model *model = make_model();
-    assert_true(device_model_serves(model, ROLE_PREFILL, error, sizeof error));
-    assert_false(device_model_serves(model, ROLE_MIXED, error, sizeof error));
-    assert_false(device_model_serves(model, ROLE_DECODE, error, sizeof error));
-    assert_string_equal(error, "no decode steps of Llama-3.1-8B with TP2 were measured on the machine; `tandem "
-                               "calibrate SCENARIO --out FILE` measures those that a scenario needs");
+    error.set = false;
+    assert_true(device_model_serves(model, ROLE_PREFILL, &error));
+    assert_false(device_model_serves(model, ROLE_MIXED, &error));
+    assert_false(device_model_serves(model, ROLE_DECODE, &error));
+    assert_string_equal(error.text, "no decode steps of Llama-3.1-8B with TP2 were measured on the machine; `tandem "
+                                    "calibrate SCENARIO --out FILE` measures those that a scenario needs");
     device_model_free(model);
 }
 
@@ -240,17 +241,16 @@ static void test_steps_that_draft(void **state)
 static void test_roofline_beside_tables(void **state)
 {
     (void)state;
-    char error[512] = "";
+    struct user_error error = {.set = false};
     make_tables();
     struct hardware h200 = *known_hardware("H200");
     struct step_group group = decode_group(16, 4000);
-    struct device_model *plain = device_model_make(known_model("Llama-3.1-8B"), (struct parallelism){4, 1, 1, 1}, &h200,
-                                                   NULL, error, sizeof error);
+    struct device_model *plain =
+        device_model_make(known_model("Llama-3.1-8B"), (struct parallelism){4, 1, 1, 1}, &h200, NULL, &error);
     h200.steps = &tables;
-    struct device_model *beside = device_model_make(known_model("Llama-3.1-8B"), (struct parallelism){4, 1, 1, 1},
-                                                    &h200, NULL, error, sizeof error);
-    struct device_model *measured =
-        device_model_make(known_model("Llama-3.1-8B"), tp2, &h200, NULL, error, sizeof error);
+    struct device_model *beside =
+        device_model_make(known_model("Llama-3.1-8B"), (struct parallelism){4, 1, 1, 1}, &h200, NULL, &error);
+    struct device_model *measured = device_model_make(known_model("Llama-3.1-8B"), tp2, &h200, NULL, &error);
     assert_int_equal(time_of(plain, &group, 1).total_ns, time_of(beside, &group, 1).total_ns);
     assert_int_equal(time_of(measured, &group, 1).total_ns, decode_us(16, 4000) * US);
     device_model_free(plain);

@@ -250,7 +250,7 @@ static void steps_beyond_peak_are_found(void **state)
         struct scenario *scenario = one_prompt(2);
         struct round_device devices[2];
         struct device made[SCENARIO_POOLS_MAX] = {device_with(&devices[0], 2), device_with(&devices[1], 1)};
-        char error[256];
+        struct user_error error = {.set = false};
         scenario->pools[0].shardings[0] = (struct parallelism){.tensor = 1, .data = 1, .expert = 1, .pipeline = 2};
         scenario->pools[0].scheduler.token_budget = scale == 1 ? CHUNK : 1; /* a token takes 2 us */
         if (scale > 1)
@@ -259,9 +259,9 @@ static void steps_beyond_peak_are_found(void **state)
         struct deployment_choice choice = deployment_default(scenario);
         struct deployment_sizes sizes = deployment_sizes(&scenario->load);
         under_watch.scenario = scenario;
-        under_watch.deployment = deployment_make(scenario, &choice, &sizes, 1, error, sizeof error);
+        under_watch.deployment = deployment_make(scenario, &choice, &sizes, 1, &error);
         if (under_watch.deployment == NULL)
-            fail_msg("%s", error);
+            fail_msg("%s", error.text);
         struct run_result result;
         run_play(&sim_backend,
                  &(struct run_config){.scenario = scenario,

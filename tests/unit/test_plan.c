@@ -30,10 +30,10 @@ static struct scenario *make_scenario(uint32_t prefill_max, uint32_t decode_max,
 
 static void search(const struct scenario *scenario, const struct plan_options *options, struct plan_result *result)
 {
-    char error[4096] = "";
-    enum plan_status status = plan_search(scenario, NULL, options, result, error, sizeof error);
+    struct user_error error = {.set = false};
+    enum plan_status status = plan_search(scenario, NULL, options, result, &error);
     if (status != PLAN_DONE)
-        fail_msg("plan: %s", error);
+        fail_msg("plan: %s", error.text);
 }
 
 static void search_plain(const struct scenario *scenario, struct plan_result *result)
@@ -55,10 +55,10 @@ static const struct plan_candidate *named(const struct plan_result *result, cons
 static void space_make(struct plan *plan, struct plan_result *result, const struct plan_options *options,
                        const struct scenario *scenario)
 {
-    char error[256];
+    struct user_error error = {.set = false};
     memset(result, 0, sizeof *result);
     *plan = (struct plan){.scenario = scenario, .options = options, .result = result, .priced = plan_priced(scenario)};
-    assert_true(demand_make(&plan->demand, scenario, NULL, 200, error, sizeof error));
+    assert_true(demand_make(&plan->demand, scenario, NULL, 200, &error));
     plan->sizes = deployment_sizes(&scenario->load);
 }
 
@@ -290,11 +290,11 @@ static bool find(void *self, const char *candidate, uint64_t rate_micro_per_s, u
     return false;
 }
 
-static bool keep(void *self, const char *candidate, const struct probe *probe, char *error, size_t error_size)
+static bool keep(void *self, const char *candidate, const struct probe *probe, struct user_error *error)
 {
     struct memory_store *store = self;
     if (store->count + 1 == store->fail_at) {
-        snprintf(error, error_size, "the disk is full");
+        user_error_set(error, NULL, 0, NULL, "the disk is full");
         return false;
     }
     assert_true(store->count < 2000);
@@ -370,9 +370,9 @@ static void a_store_that_fails_ends_the_search(void **state)
     store->fail_at = 7;
     struct plan_options options = {.threads = 2, .store = {.self = store, .find = find, .keep = keep}};
     struct plan_result result;
-    char error[4096] = "";
-    assert_int_equal(plan_search(scenario, NULL, &options, &result, error, sizeof error), PLAN_REFUSED);
-    assert_non_null(strstr(error, "the disk is full"));
+    struct user_error error = {.set = false};
+    assert_int_equal(plan_search(scenario, NULL, &options, &result, &error), PLAN_REFUSED);
+    assert_non_null(strstr(error.text, "the disk is full"));
     assert_int_equal(store->count, 6);
     plan_result_free(&result);
     free(store);
@@ -730,22 +730,24 @@ static void what_cannot_be_planned_is_refused(void **state)
 {
     (void)state;
     struct plan_result result;
-    char error[4096];
+    struct user_error error = {.set = false};
     struct plan_options options = {.threads = 1};
     struct scenario *scenario = make_scenario(1, 1, 200);
     scenario->load.arrivals = ARRIVAL_CLOSED;
-    assert_int_equal(plan_search(scenario, NULL, &options, &result, error, sizeof error), PLAN_REFUSED);
-    assert_non_null(strstr(error, "closed loop"));
+    assert_int_equal(plan_search(scenario, NULL, &options, &result, &error), PLAN_REFUSED);
+    assert_non_null(strstr(error.text, "closed loop"));
     plan_result_free(&result);
     scenario->load.arrivals = ARRIVAL_POISSON;
     scenario->targets = (struct targets){.count = 0};
-    assert_int_equal(plan_search(scenario, NULL, &options, &result, error, sizeof error), PLAN_REFUSED);
-    assert_non_null(strstr(error, "needs targets"));
+    error.set = false;
+    assert_int_equal(plan_search(scenario, NULL, &options, &result, &error), PLAN_REFUSED);
+    assert_non_null(strstr(error.text, "needs targets"));
     plan_result_free(&result);
     scenario->targets.count = 2;
     scenario->plan.nodes_max = 1; /* one of each takes two */
-    assert_int_equal(plan_search(scenario, NULL, &options, &result, error, sizeof error), PLAN_REFUSED);
-    assert_non_null(strstr(error, "role"));
+    error.set = false;
+    assert_int_equal(plan_search(scenario, NULL, &options, &result, &error), PLAN_REFUSED);
+    assert_non_null(strstr(error.text, "role"));
     plan_result_free(&result);
     free(scenario);
 }

@@ -55,15 +55,15 @@ static void a_burst_counts_by_what_the_whole_trace_gives(void **state)
 {
     (void)state;
     struct trace_file trace;
-    char error[4096] = "";
+    struct user_error error = {.set = false};
     uint64_t rates[2];
     make_bursty(&trace, 2000);
     for (uint32_t whole = 0; whole < 2; whole++) {
         struct scenario *scenario = make_scenario(whole ? 1000 : 300);
         struct plan_options options = {.threads = 1};
         struct plan_result result;
-        if (plan_search(scenario, &trace, &options, &result, error, sizeof error) != PLAN_DONE)
-            fail_msg("plan: %s", error);
+        if (plan_search(scenario, &trace, &options, &result, &error) != PLAN_DONE)
+            fail_msg("plan: %s", error.text);
         const struct plan_candidate *item = &result.items[0];
         assert_true(result.whole_trace);
         assert_int_equal(result.requests, 2000);

@@ -129,8 +129,8 @@ static void steps_are_scaled_by_what_they_do(void **state)
     struct scenario *scenario = make_scenario(100);
     struct deployment_choice choice = deployment_default(scenario);
     struct run_models models;
-    char error[512];
-    assert_true(run_models_make(scenario, &choice, &models, error, sizeof error));
+    struct user_error error = {.set = false};
+    assert_true(run_models_make(scenario, &choice, &models, &error));
     struct device plain = device_of(models.pool[1]);
     const struct step_group decode = {.decode_sequences = 32, .decode_context = 40000};
     const struct step_group prompt = {.prefill_sequences = 1, .prefill_tokens = 1000, .prefill_pairs = 500500};
@@ -165,10 +165,10 @@ static void steps_are_scaled_by_what_they_do(void **state)
 
 static void search(const struct scenario *scenario, const struct model_errors *errors, struct plan_result *result)
 {
-    char error[4096] = "";
+    struct user_error error = {.set = false};
     struct plan_options options = {.threads = 2, .errors = errors};
-    if (plan_search(scenario, NULL, &options, result, error, sizeof error) != PLAN_DONE)
-        fail_msg("plan: %s", error);
+    if (plan_search(scenario, NULL, &options, result, &error) != PLAN_DONE)
+        fail_msg("plan: %s", error.text);
     assert_int_not_equal(result->best, NO_CANDIDATE);
 }
 

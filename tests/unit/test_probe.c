@@ -41,9 +41,9 @@ static struct probe probe(const struct scenario *scenario, uint64_t rate_micro_p
     };
     struct probe result;
     enum run_status status;
-    char error[4096];
-    if (!probe_run(&input, &result, &status, error, sizeof error))
-        fail_msg("%s", error);
+    struct user_error error = {.set = false};
+    if (!probe_run(&input, &result, &status, &error))
+        fail_msg("%s", error.text);
     return result;
 }
 

@@ -117,8 +117,8 @@ static void threads_change_nothing(void **state)
     variants(scenario, 1);
     struct deployment_choice choice = deployment_default(scenario);
     struct run_models models;
-    char error[1000];
-    assert_true(run_models_make(scenario, &choice, &models, error, sizeof error));
+    struct user_error error = {.set = false};
+    assert_true(run_models_make(scenario, &choice, &models, &error));
     struct sweep alone = {.scenario = scenario, .models = &models, .step = 1};
     sweep(&alone);
     struct sweep half[2];

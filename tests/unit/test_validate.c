@@ -141,9 +141,9 @@ static void test_batches_of_graphs(void **state)
 
 static struct device_model *model_with(const struct engine *engine)
 {
-    char error[256] = "";
+    struct user_error error = {.set = false};
     struct device_model *model = device_model_make(known_model("Llama-3.1-8B"), (struct parallelism){1, 1, 1, 1},
-                                                   known_hardware("H200"), engine, error, sizeof error);
+                                                   known_hardware("H200"), engine, &error);
     assert_non_null(model);
     return model;
 }

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "host/output.h"
 #include "cli/run_options.h"
 #include "real/calibrate/calibrate.h"
@@ -211,8 +212,7 @@ static int calibrate_run(const struct command_context *command, const struct arg
     }
     what.sets = sets.sets;
     what.set_count = sets.count;
-    struct calibrated *result = calloc(1, sizeof *result);
-    CHECK(result != NULL);
+    struct calibrated *result = memory_zeroed(1, sizeof *result);
     interrupt_install();
     bool good = calibrate(&what, result, error) && profile_write(path, &result->profile, error);
     if (good)

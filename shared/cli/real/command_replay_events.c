@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "host/interrupt.h"
+#include "host/memory.h"
 #include "cli/run_options.h"
 #include "cli/real/commands_real.h"
 #include "real/cluster/real_world.h"
@@ -83,8 +84,7 @@ static int replay_events(const struct real_world *world, const char *folder, con
     uint32_t found = 0;
     bool same = true;
     struct table *table = table_new(NULL);
-    struct divergence *divergences = calloc(world->deployment->node_count, sizeof *divergences);
-    CHECK(divergences != NULL);
+    struct divergence *divergences = memory_zeroed(world->deployment->node_count, sizeof *divergences);
     table_column(table, "node", "node");
     table_column(table, "events", "events");
     table_column(table, "outcome", "outcome");

@@ -3,6 +3,8 @@
 
 #include "base/arith.h"
 #include "run/results/results_internal.h"
+#include "host/memory.h"
+#include "host/stats.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,25 +23,17 @@ static void add_value(struct values *values, int64_t value)
 {
     if (values->count == values->room) {
         values->room = values->room == 0 ? 256 : values->room * 2;
-        values->items = realloc(values->items, values->room * sizeof *values->items);
-        CHECK(values->items != NULL);
+        values->items = memory_resized(values->items, values->room * sizeof *values->items);
     }
     values->items[values->count++] = value;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t left = *(const int64_t *)a;
-    int64_t right = *(const int64_t *)b;
-    return left < right ? -1 : left > right;
-}
-
-/* The nearest rank, as in the views; sorts. */
+/* Sorts. */
 static int64_t percentile(struct values *values, uint32_t percent)
 {
     CHECK(values->count > 0);
-    qsort(values->items, values->count, sizeof *values->items, by_value); /* equal values are alike */
-    return values->items[(values->count * percent + 99) / 100 - 1];
+    stats_sort(values->items, values->count);
+    return stats_percentile(values->items, values->count, percent * 10);
 }
 
 /* `difference` in tenths of a percent of `of`, which is not 0. */
@@ -215,8 +209,7 @@ static void add_shaped(struct shaped_list *list, const struct shaped *item)
 {
     if (list->count == list->room) {
         list->room = list->room == 0 ? 256 : list->room * 2;
-        list->items = realloc(list->items, list->room * sizeof *list->items);
-        CHECK(list->items != NULL);
+        list->items = memory_resized(list->items, list->room * sizeof *list->items);
     }
     list->items[list->count++] = *item;
 }
@@ -283,8 +276,7 @@ static void match(const struct shaped_list lists[2], uint32_t reference, struct 
             at[behind] += run_length(&lists[behind], at[behind]);
             continue;
         }
-        errors->items = realloc(errors->items, (errors->count + (size_t)1) * sizeof *errors->items);
-        CHECK(errors->items != NULL);
+        errors->items = memory_resized(errors->items, (errors->count + (size_t)1) * sizeof *errors->items);
         struct shape_error *error = &errors->items[errors->count++];
         *error = lists[0].items[at[0]].shape;
         for (uint32_t s = 0; s < 2; s++) {

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "run/results/results_internal.h"
+#include "host/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -165,9 +166,11 @@ static bool open_database(struct results *store, enum results_mode mode, struct 
 
 struct results *results_open(const char *path, enum results_mode mode, struct user_error *error)
 {
-    struct results *store = calloc(1, sizeof *store);
-    if (store == NULL || strlen(path) >= sizeof store->path) {
-        user_error_set(error, path, 0, NULL, store == NULL ? "out of memory" : "the path is too long");
+    struct results *store = memory_zeroed(1, sizeof *store);
+    if (path[0] == '\0' || strlen(path) >= sizeof store->path) {
+        /* SQLite would take an empty one for a database that nobody sees and that is gone at the end. */
+        user_error_set(error, path[0] == '\0' ? "--db" : path, 0, NULL,
+                       path[0] == '\0' ? "empty, expected the path of a database" : "the path is too long");
         free(store);
         return NULL;
     }

@@ -1,5 +1,6 @@
 /* Where a stored run came from: the file of its scenario and what was set beside it. */
 #include "run/results/results_internal.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,8 +10,8 @@ static char *copy_column(sqlite3_stmt *row, int column)
 {
     const char *text = (const char *)sqlite3_column_text(row, column);
     size_t size = strlen(text == NULL ? "" : text) + 1;
-    char *copy = malloc(size);
-    return copy == NULL ? NULL : memcpy(copy, text == NULL ? "" : text, size);
+    char *copy = memory_get(size);
+    return memcpy(copy, text == NULL ? "" : text, size);
 }
 
 bool results_origin_read(struct results *store, int64_t run, struct results_origin *origin, struct user_error *error)
@@ -42,10 +43,6 @@ bool results_origin_read(struct results *store, int64_t run, struct results_orig
         while (good && origin->param_count < RESULTS_ORIGIN_PARAMS_MAX && sqlite3_step(params) == SQLITE_ROW) {
             struct results_param *param = &origin->params[origin->param_count++];
             *param = (struct results_param){copy_column(params, 0), copy_column(params, 1)};
-            if (param->path == NULL || param->value == NULL) {
-                user_error_set(error, NULL, 0, NULL, "out of memory");
-                good = false;
-            }
         }
     }
     sqlite3_finalize(path);
@@ -64,20 +61,15 @@ void results_origin_free(struct results_origin *origin)
 
 /* ---- Requests ---------------------------------------------------------------------------------------------------- */
 
-static bool grow(struct results_requests *requests, uint32_t *room)
+static void grow(struct results_requests *r, uint32_t *room)
 {
-    if (requests->count < *room)
-        return true;
+    if (r->count < *room)
+        return;
     *room = *room == 0 ? 1024 : *room * 2;
-    int64_t *arrived = realloc(requests->arrived_ns, *room * sizeof *arrived);
-    requests->arrived_ns = arrived == NULL ? requests->arrived_ns : arrived;
-    uint32_t *prompts = realloc(requests->prompt_tokens, *room * sizeof *prompts);
-    requests->prompt_tokens = prompts == NULL ? requests->prompt_tokens : prompts;
-    uint32_t *outputs = realloc(requests->output_tokens, *room * sizeof *outputs);
-    requests->output_tokens = outputs == NULL ? requests->output_tokens : outputs;
-    uint32_t *conversations = realloc(requests->conversations, *room * sizeof *conversations);
-    requests->conversations = conversations == NULL ? requests->conversations : conversations;
-    return arrived != NULL && prompts != NULL && outputs != NULL && conversations != NULL;
+    r->arrived_ns = memory_resized(r->arrived_ns, *room * sizeof *r->arrived_ns);
+    r->prompt_tokens = memory_resized(r->prompt_tokens, *room * sizeof *r->prompt_tokens);
+    r->output_tokens = memory_resized(r->output_tokens, *room * sizeof *r->output_tokens);
+    r->conversations = memory_resized(r->conversations, *room * sizeof *r->conversations);
 }
 
 bool results_requests_read(struct results *store, int64_t run, struct results_requests *requests,
@@ -97,9 +89,8 @@ bool results_requests_read(struct results *store, int64_t run, struct results_re
     while (!error->set && (code = sqlite3_step(rows)) == SQLITE_ROW) {
         uint32_t k = requests->count;
         int64_t at_ns = sqlite3_column_int64(rows, 1);
-        if (!grow(requests, &room)) {
-            user_error_set(error, NULL, 0, NULL, "out of memory");
-        } else if (sqlite3_column_int64(rows, 0) != k || (k > 0 && at_ns < requests->arrived_ns[k - 1])) {
+        grow(requests, &room);
+        if (sqlite3_column_int64(rows, 0) != k || (k > 0 && at_ns < requests->arrived_ns[k - 1])) {
             user_error_set(error, store->path, 0, NULL,
                            "run %" PRId64 ": request %" PRIu32 " is missing, or arrived before the one before it", run,
                            k);

@@ -1,7 +1,9 @@
 /* Reading runs and findings, from the views alone. See results.h. */
 #include "base/arith.h"
+#include "host/memory.h"
 #include "host/output.h"
 #include "host/quantiles.h"
+#include "host/stats.h"
 #include "run/results/results_internal.h"
 
 #include <inttypes.h>
@@ -124,7 +126,7 @@ static bool take_instance(sqlite3_stmt *row, void *context)
 {
     struct run_report *report = context;
     struct instance_report *grown =
-        realloc(report->instances, (report->instance_count + (size_t)1) * sizeof *report->instances);
+        memory_resized(report->instances, (report->instance_count + (size_t)1) * sizeof *report->instances);
     if (grown == NULL)
         return false;
     report->instances = grown;
@@ -346,7 +348,7 @@ static bool judge_gaps(struct results *store, int64_t run, struct run_report *re
         if (target->target.metric != TARGET_ITL || report->itl.count == 0)
             continue;
         struct gaps gaps = {.target = target,
-                            .wanted = mul_div_ceil_u64(report->itl.count, target->target.percentile_permille, 1000)};
+                            .wanted = stats_place(report->itl.count, target->target.percentile_permille) + 1};
         good = each_row(store, "SELECT bucket, tokens FROM itl_histogram WHERE run_id = ? ORDER BY bucket", run, NULL,
                         take_gap, &gaps, error);
         target->met = target->known && target->value_ns <= target->target.limit_ns;
@@ -716,7 +718,7 @@ static bool take_name(sqlite3_stmt *row, void *context)
 
 static void explain_name(struct results *store, const char *name, int64_t seed, struct user_error *error)
 {
-    struct names *names = calloc(1, sizeof *names);
+    struct names *names = memory_zeroed(1, sizeof *names);
     if (names == NULL)
         return;
     if (each_row(store, "SELECT DISTINCT scenario FROM complete_run WHERE ?1 = ?1 ORDER BY scenario", 0, NULL,

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "run/results/results_internal.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -91,21 +92,14 @@ static int by_path(const void *a, const void *b)
     return strcmp(left->path, right->path);
 }
 
-/* The parameters as one text, in the order of their paths: what tells two runs of a scenario and seed apart. NULL with
- * an error; otherwise the caller's to free. */
-static char *params_text(struct results *store, const struct results_key *key, struct user_error *error)
+/* The parameters as one text, in the order of their paths: what tells two runs of a scenario and seed apart. The caller's to free. */
+static char *params_text(const struct results_key *key)
 {
     size_t length = 1;
     for (uint32_t k = 0; k < key->param_count; k++)
         length += strlen(key->params[k].path) + strlen(key->params[k].value) + 2;
-    char *text = calloc(1, length);
-    struct results_param *sorted = calloc(key->param_count + (size_t)1, sizeof *sorted);
-    if (text == NULL || sorted == NULL) {
-        user_error_set(error, store->path, 0, NULL, "out of memory");
-        free(text);
-        free(sorted);
-        return NULL;
-    }
+    char *text = memory_zeroed(1, length);
+    struct results_param *sorted = memory_zeroed(key->param_count + (size_t)1, sizeof *sorted);
     if (key->param_count > 0)
         memcpy(sorted, key->params, key->param_count * sizeof *sorted);
     qsort(sorted, key->param_count, sizeof *sorted, by_path);
@@ -151,8 +145,8 @@ static bool find_simulated(struct results *store, const struct results_key *key,
 bool results_run_find(struct results *store, const struct results_key *key, int64_t *run, struct user_error *error)
 {
     uint32_t record;
-    char *params = params_text(store, key, error);
-    bool found = params != NULL && find_simulated(store, key, params, run, &record, error);
+    char *params = params_text(key);
+    bool found = find_simulated(store, key, params, run, &record, error);
     free(params);
     return found;
 }
@@ -231,8 +225,8 @@ int64_t results_run_begin(struct results *store, const struct results_begin *beg
                        INT64_MAX);
         return 0;
     }
-    char *params = params_text(store, &begin->key, error);
-    if (params == NULL || !results_execute(store, "BEGIN IMMEDIATE", error)) {
+    char *params = params_text(&begin->key);
+    if (!results_execute(store, "BEGIN IMMEDIATE", error)) {
         free(params);
         return 0;
     }

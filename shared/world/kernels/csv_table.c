@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "host/csv.h"
 #include "host/input.h"
+#include "host/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +32,7 @@ static bool take_line(struct csv_table *table, char *line, int number, uint32_t 
     if (names) {
         table->head_line = number;
         table->column_count = count;
-        table->names = calloc(count, sizeof *table->names);
-        CHECK(table->names != NULL);
+        table->names = memory_zeroed(count, sizeof *table->names);
     }
     if (count != table->column_count) {
         user_error_set(error, table->path, number, NULL, "%u cells, expected %u", count, table->column_count);
@@ -40,8 +40,7 @@ static bool take_line(struct csv_table *table, char *line, int number, uint32_t 
     }
     if (table->row_count == *room) {
         *room = 2 * *room + 64;
-        table->cells = realloc(table->cells, (size_t)*room * count * sizeof *table->cells);
-        CHECK(table->cells != NULL);
+        table->cells = memory_resized(table->cells, (size_t)*room * count * sizeof *table->cells);
     }
     const char **row = names ? table->names : table->cells + (size_t)table->row_count * count;
     for (uint32_t c = 0; c < count; c++)
@@ -57,9 +56,8 @@ static bool fill(struct csv_table *table, struct user_error *error)
     uint32_t room = 0;
     int number = 0;
     char *next;
-    table->lines = calloc(lines, sizeof *table->lines);
-    table->comments = calloc(lines, sizeof *table->comments);
-    CHECK(table->lines != NULL && table->comments != NULL);
+    table->lines = memory_zeroed(lines, sizeof *table->lines);
+    table->comments = memory_zeroed(lines, sizeof *table->comments);
     for (char *line = table->text; line != NULL && *line != '\0'; line = next) {
         next = strchr(line, '\n');
         if (next != NULL)

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/log2.h"
+#include "host/memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -164,8 +165,7 @@ static void row_add(struct reading *reading, const struct kernel_row *row)
 {
     if (reading->row_count == reading->row_room) {
         reading->row_room = 2 * reading->row_room + 4096;
-        reading->rows = realloc(reading->rows, reading->row_room * sizeof reading->rows[0]);
-        CHECK(reading->rows != NULL);
+        reading->rows = memory_resized(reading->rows, reading->row_room * sizeof reading->rows[0]);
     }
     reading->rows[reading->row_count] = *row;
     reading->rows[reading->row_count].index = reading->row_count;
@@ -229,7 +229,7 @@ static bool file_read(struct reading *reading, const struct csv_table *file, boo
 struct kernel_table *kernel_rows_read(const struct csv_table *files, size_t count, const struct kernel_kind *kind,
                                       const struct kernel_origin *origin, struct user_error *error)
 {
-    struct reading reading = {.kind = kind, .error = error, .texts = calloc(1, sizeof *reading.texts)};
+    struct reading reading = {.kind = kind, .error = error, .texts = memory_zeroed(1, sizeof *reading.texts)};
     struct kernel_table *table = NULL;
     bool good = true;
     CHECK(reading.texts != NULL && count > 0);
@@ -295,8 +295,7 @@ static uint32_t *points_read(const struct reading *reading)
               "this column of the kind of table is wanted here");
         return NULL;
     }
-    uint32_t *points = calloc(file->column_count, sizeof *points);
-    CHECK(points != NULL);
+    uint32_t *points = memory_zeroed(file->column_count, sizeof *points);
     for (uint32_t c = keys; c < file->column_count; c++) {
         if (read_number(reading, HEAD, reading->kind->axis, file->names[c], true, &points[c - keys]) &&
             (c == keys || points[c - keys] > points[c - keys - 1] ||
@@ -359,8 +358,8 @@ static bool series_read(const struct reading *reading, uint32_t row, const uint3
 static bool series_read_all(const struct reading *reading, const uint32_t *points)
 {
     const struct csv_table *file = reading->file;
-    struct series series = {.points = calloc(file->column_count, sizeof *series.points),
-                            .codes = calloc(file->column_count, sizeof *series.codes)};
+    struct series series = {.points = memory_zeroed(file->column_count, sizeof *series.points),
+                            .codes = memory_zeroed(file->column_count, sizeof *series.codes)};
     CHECK(series.points != NULL && series.codes != NULL);
     bool good = true;
     for (uint32_t r = 0; r < file->row_count && good; r++)
@@ -433,8 +432,7 @@ static int compare_points(const void *a, const void *b)
 /* Every point of any axis once, ascending; the caller frees. */
 static uint32_t *points_of(const struct kernel_table *table, uint32_t *count)
 {
-    uint32_t *points = calloc(table->point_count, sizeof *points);
-    CHECK(points != NULL);
+    uint32_t *points = memory_zeroed(table->point_count, sizeof *points);
     memcpy(points, table->points, table->point_count * sizeof *points);
     qsort(points, table->point_count, sizeof *points, compare_points);
     *count = 0;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/log2.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,17 +38,15 @@ bool kernel_text_find(const struct kernel_table *table, uint32_t column, const c
 
 struct kernel_table *kernel_table_new(const struct kernel_kind *kind, uint32_t series, uint32_t rows)
 {
-    struct kernel_table *table = calloc(1, sizeof *table);
-    CHECK(table != NULL && series > 0 && rows > 0);
+    struct kernel_table *table = memory_zeroed(1, sizeof *table);
+    CHECK(series > 0 && rows > 0);
     table->kind = kind;
-    table->keys = calloc((size_t)series * kind->column_count, sizeof table->keys[0]);
-    table->axis = calloc(series, sizeof table->axis[0]);
-    table->row_first = calloc((size_t)series + 1, sizeof table->row_first[0]);
-    table->point_first = calloc((size_t)series + 1, sizeof table->point_first[0]);
-    table->points = calloc(rows, sizeof table->points[0]);
-    table->codes = calloc(rows, sizeof table->codes[0]);
-    CHECK(table->keys != NULL && table->axis != NULL && table->row_first != NULL && table->point_first != NULL &&
-          table->points != NULL && table->codes != NULL);
+    table->keys = memory_zeroed((size_t)series * kind->column_count, sizeof table->keys[0]);
+    table->axis = memory_zeroed(series, sizeof table->axis[0]);
+    table->row_first = memory_zeroed((size_t)series + 1, sizeof table->row_first[0]);
+    table->point_first = memory_zeroed((size_t)series + 1, sizeof table->point_first[0]);
+    table->points = memory_zeroed(rows, sizeof table->points[0]);
+    table->codes = memory_zeroed(rows, sizeof table->codes[0]);
     return table;
 }
 
@@ -57,8 +56,7 @@ bool kernel_text_add(struct kernel_table *table, uint32_t column, const char *te
     if (count == KERNEL_TEXTS_MAX)
         return false;
     if (count == 0) {
-        table->texts[column] = calloc(KERNEL_TEXTS_MAX, sizeof table->texts[column][0]);
-        CHECK(table->texts[column] != NULL);
+        table->texts[column] = memory_zeroed(KERNEL_TEXTS_MAX, sizeof table->texts[column][0]);
     }
     char(*texts)[KERNEL_TEXT_SIZE] = table->texts[column];
     for (; count > 0 && strcmp(texts[count - 1], text) > 0; count--)
@@ -140,9 +138,8 @@ static struct kernel_table *table_of(const struct kernel_kind *kind, const struc
     for (uint32_t i = 1; i < kept; i++)
         series += !same_series(&rows[i - 1], &rows[i]);
     struct kernel_table *table = kernel_table_new(kind, series, kept);
-    uint32_t *points = calloc(kept, sizeof *points);
-    uint16_t *codes = calloc(kept, sizeof *codes);
-    CHECK(points != NULL && codes != NULL);
+    uint32_t *points = memory_zeroed(kept, sizeof *points);
+    uint16_t *codes = memory_zeroed(kept, sizeof *codes);
     for (uint32_t i = 0; i < kept;) {
         uint32_t count = 0;
         while (i + count < kept && same_series(&rows[i], &rows[i + count])) {

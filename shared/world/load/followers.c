@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "serve/slot_heap.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,15 +50,12 @@ static void skip_those_that_wait(struct followers *followers)
 
 struct followers *followers_make(const struct trace_file *trace, int64_t recorded_ns, int64_t stretched_ns)
 {
-    struct followers *followers = calloc(1, sizeof *followers);
-    CHECK(followers != NULL);
+    struct followers *followers = memory_zeroed(1, sizeof *followers);
     *followers = (struct followers){.trace = trace, .recorded_ns = recorded_ns, .stretched_ns = stretched_ns};
     struct arena arena = arena_measure();
     lay_out(followers, &arena);
     size_t size = (arena.used + 63) / 64 * 64;
-    followers->memory = aligned_alloc(64, size);
-    CHECK(followers->memory != NULL);
-    memset(followers->memory, 0, size);
+    followers->memory = memory_aligned(size);
     arena = arena_over(followers->memory, size);
     lay_out(followers, &arena);
     memcpy(followers->waits, trace->waits, trace->count * sizeof *followers->waits);

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "world/load/trace_reader.h"
 #include "serve/slot_heap.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,9 +78,7 @@ static void table_make(struct table *table, uint32_t capacity)
     struct arena arena = arena_measure();
     table_lay_out(table, &arena);
     size_t size = (arena.used + 63) / 64 * 64;
-    table->memory = aligned_alloc(64, size);
-    CHECK(table->memory != NULL);
-    memset(table->memory, 0, size);
+    table->memory = memory_aligned(size);
     arena = arena_over(table->memory, size);
     table_lay_out(table, &arena);
     while (table->unused_count < capacity) {
@@ -133,8 +132,7 @@ static void next_begins(struct sessions *sessions)
 
 struct sessions *sessions_make(const struct load *load, uint64_t seed)
 {
-    struct sessions *sessions = calloc(1, sizeof *sessions);
-    CHECK(sessions != NULL);
+    struct sessions *sessions = memory_zeroed(1, sizeof *sessions);
     sessions->load = load;
     sessions->seed = seed;
     table_make(&sessions->table, SESSIONS_FIRST);

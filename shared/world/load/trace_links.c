@@ -2,6 +2,7 @@
 #include "world/load/trace_format.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,13 +43,6 @@ static uint64_t hash_of(const char *text)
     return hash == 0 ? 1 : hash;
 }
 
-static void *grown(void *pointer, size_t count, size_t size)
-{
-    void *more = realloc(pointer, count * size);
-    CHECK(more != NULL);
-    return more;
-}
-
 static struct name *place_of(const struct names *names, uint64_t hash)
 {
     size_t at = (size_t)hash & (names->capacity - 1);
@@ -63,8 +57,7 @@ static struct name *name_place(struct names *names, uint64_t hash)
     if (2 * (names->count + 1) > names->capacity) {
         struct names old = *names;
         names->capacity = old.capacity == 0 ? 64 : 2 * old.capacity;
-        names->places = calloc(names->capacity, sizeof *names->places);
-        CHECK(names->places != NULL);
+        names->places = memory_zeroed(names->capacity, sizeof *names->places);
         for (size_t i = 0; i < old.capacity; i++)
             if (old.places[i].hash != 0)
                 *place_of(names, old.places[i].hash) = old.places[i];
@@ -83,10 +76,8 @@ static const struct name *name_find(const struct names *names, uint64_t hash)
 
 static struct trace_links *links_of(struct trace_reading *reading)
 {
-    if (reading->links == NULL) {
-        reading->links = calloc(1, sizeof *reading->links);
-        CHECK(reading->links != NULL);
-    }
+    if (reading->links == NULL)
+        reading->links = memory_zeroed(1, sizeof *reading->links);
     return reading->links;
 }
 
@@ -100,7 +91,7 @@ static void add_edge(struct trace_reading *reading, uint32_t before)
     struct trace_links *links = links_of(reading);
     if (links->edge_count == links->edge_capacity) {
         links->edge_capacity = links->edge_capacity == 0 ? 256 : 2 * links->edge_capacity;
-        links->edges = grown(links->edges, links->edge_capacity, sizeof *links->edges);
+        links->edges = memory_resized(links->edges, links->edge_capacity * sizeof *links->edges);
     }
     links->edges[links->edge_count++] = (struct edge){.before = before, .after = row_read_last(reading)};
     /* Without a time of its own the row sorts behind those it waits for. */
@@ -150,18 +141,11 @@ void trace_link_delay(struct trace_reading *reading, int64_t delay_ns)
     uint32_t row = row_read_last(reading);
     if (row >= links->delay_count) {
         uint32_t count = max_u32(1024, 2 * (row + 1));
-        links->delay_ns = grown(links->delay_ns, count, sizeof *links->delay_ns);
+        links->delay_ns = memory_resized(links->delay_ns, count * sizeof *links->delay_ns);
         memset(&links->delay_ns[links->delay_count], 0, (count - links->delay_count) * sizeof *links->delay_ns);
         links->delay_count = count;
     }
     links->delay_ns[row] = delay_ns;
-}
-
-static void *zeroed(size_t count, size_t size)
-{
-    void *memory = calloc(count, size);
-    CHECK(memory != NULL);
-    return memory;
 }
 
 bool trace_links_finish(struct trace_reading *reading, const uint32_t *order)
@@ -170,20 +154,20 @@ bool trace_links_finish(struct trace_reading *reading, const uint32_t *order)
     struct trace_file *trace = reading->trace;
     if (links == NULL || links->edge_count == 0)
         return true;
-    uint32_t *now = zeroed(trace->count, sizeof *now); /* where the row that was read as the i-th is */
+    uint32_t *now = memory_zeroed(trace->count, sizeof *now); /* where the row that was read as the i-th is */
     for (uint32_t i = 0; i < trace->count; i++)
         now[order == NULL ? i : order[i]] = i;
-    trace->waits = zeroed(trace->count, sizeof *trace->waits);
-    trace->delay_ns = zeroed(trace->count, sizeof *trace->delay_ns);
-    trace->follower_first = zeroed((size_t)trace->count + 1, sizeof *trace->follower_first);
-    trace->followers = zeroed(links->edge_count, sizeof *trace->followers);
+    trace->waits = memory_zeroed(trace->count, sizeof *trace->waits);
+    trace->delay_ns = memory_zeroed(trace->count, sizeof *trace->delay_ns);
+    trace->follower_first = memory_zeroed((size_t)trace->count + 1, sizeof *trace->follower_first);
+    trace->followers = memory_zeroed(links->edge_count, sizeof *trace->followers);
     for (uint32_t i = 0; i < trace->count && i < links->delay_count; i++)
         trace->delay_ns[now[i]] = links->delay_ns[i];
     for (size_t e = 0; e < links->edge_count; e++)
         trace->follower_first[now[links->edges[e].before] + 1]++;
     for (uint32_t i = 0; i < trace->count; i++)
         trace->follower_first[i + 1] += trace->follower_first[i];
-    uint32_t *next = zeroed(trace->count, sizeof *next);
+    uint32_t *next = memory_zeroed(trace->count, sizeof *next);
     for (size_t e = 0; e < links->edge_count; e++) {
         uint32_t before = now[links->edges[e].before];
         uint32_t after = now[links->edges[e].after];

@@ -6,6 +6,7 @@
 #include "base/arith.h"
 #include "base/limits.h"
 #include "world/load/trace_format.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -134,40 +135,18 @@ enum line_result trace_line(struct trace_reading *reading, char **line, size_t *
 
 /* ---- Rows ------------------------------------------------------------------------------------------------------ */
 
-/* `pointer` with room for `count` items, or NULL and described. */
-static void *grow(struct trace_reading *reading, void *pointer, uint64_t count, size_t size)
-{
-    void *grown = count <= SIZE_MAX / size ? realloc(pointer, (size_t)count * size) : NULL;
-    if (grown == NULL)
-        trace_wrong(reading, NULL, "no memory for %" PRIu64 " rows or blocks of the trace", count);
-    return grown;
-}
-
-static bool grow_rows(struct trace_reading *reading)
+static void grow_rows(struct trace_reading *reading)
 {
     struct trace_file *trace = reading->trace;
     uint32_t capacity = reading->capacity == 0 ? 1024 : min_u32(reading->capacity * 2, TRACE_ROWS_MAX);
-    int64_t *arrival_ns = grow(reading, trace->arrival_ns, capacity, sizeof *arrival_ns);
-    if (arrival_ns == NULL)
-        return false;
-    trace->arrival_ns = arrival_ns;
-    uint32_t *prompt = grow(reading, trace->prompt_tokens, capacity, sizeof *prompt);
-    if (prompt == NULL)
-        return false;
-    trace->prompt_tokens = prompt;
-    uint32_t *output = grow(reading, trace->output_tokens, capacity, sizeof *output);
-    if (output == NULL)
-        return false;
-    trace->output_tokens = output;
+    trace->arrival_ns = memory_resized(trace->arrival_ns, capacity * sizeof *trace->arrival_ns);
+    trace->prompt_tokens = memory_resized(trace->prompt_tokens, capacity * sizeof *trace->prompt_tokens);
+    trace->output_tokens = memory_resized(trace->output_tokens, capacity * sizeof *trace->output_tokens);
     if (trace->block_tokens != 0) {
-        uint64_t *first = grow(reading, trace->block_first, (uint64_t)capacity + 1, sizeof *first);
-        if (first == NULL)
-            return false;
-        trace->block_first = first;
+        trace->block_first = memory_resized(trace->block_first, ((size_t)capacity + 1) * sizeof *trace->block_first);
         trace->block_first[0] = 0;
     }
     reading->capacity = capacity;
-    return true;
 }
 
 bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t prompt_tokens, uint32_t output_tokens)
@@ -175,8 +154,8 @@ bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t promp
     struct trace_file *trace = reading->trace;
     if (trace->count == TRACE_ROWS_MAX)
         return trace_wrong(reading, NULL, "more than %" PRIu32 " requests", TRACE_ROWS_MAX);
-    if (trace->count == reading->capacity && !grow_rows(reading))
-        return false;
+    if (trace->count == reading->capacity)
+        grow_rows(reading);
     CHECK(arrival_ns < TRACE_TIME_MAX);
     reading->chain = 0;
     reading->unsorted = reading->unsorted || arrival_ns < reading->arrival_latest_ns;
@@ -211,10 +190,7 @@ bool trace_row_block(struct trace_reading *reading, uint64_t id, bool ends)
         if (reading->block_count == TRACE_BLOCKS_MAX)
             return trace_wrong(reading, NULL, "more than %" PRIu64 " prefix blocks in all", TRACE_BLOCKS_MAX);
         uint64_t capacity = reading->block_capacity == 0 ? 4096 : reading->block_capacity * 2;
-        uint64_t *blocks = grow(reading, trace->blocks, capacity, sizeof *blocks);
-        if (blocks == NULL)
-            return false;
-        trace->blocks = blocks;
+        trace->blocks = memory_resized(trace->blocks, (size_t)capacity * sizeof *trace->blocks);
         reading->block_capacity = capacity;
     }
     reading->chain = trace_block_hash(reading->chain, id);
@@ -307,35 +283,27 @@ static void free_links(struct trace_file *trace)
 }
 
 /* order[i]: which row, as read, is the i-th. */
-static bool sort_rows(struct trace_reading *reading, uint32_t *order)
+static void sort_rows(const struct trace_reading *reading, uint32_t *order)
 {
     struct trace_file *trace = reading->trace;
     struct trace_file sorted = *trace;
-    struct sort_key *keys = malloc(trace->count * sizeof *keys);
-    sorted.arrival_ns = malloc(trace->count * sizeof *sorted.arrival_ns);
-    sorted.prompt_tokens = malloc(trace->count * sizeof *sorted.prompt_tokens);
-    sorted.output_tokens = malloc(trace->count * sizeof *sorted.output_tokens);
-    bool blocks = trace->block_tokens != 0;
-    sorted.block_first = blocks ? malloc(((size_t)trace->count + 1) * sizeof *sorted.block_first) : NULL;
-    sorted.blocks = blocks ? malloc((size_t)reading->block_count * sizeof *sorted.blocks) : NULL;
-    bool enough = keys != NULL && sorted.arrival_ns != NULL && sorted.prompt_tokens != NULL &&
-                  sorted.output_tokens != NULL && (!blocks || (sorted.block_first != NULL && sorted.blocks != NULL));
-    if (enough) {
-        for (uint32_t row = 0; row < trace->count; row++)
-            keys[row] = (struct sort_key){.arrival_ns = trace->arrival_ns[row], .row = row};
-        qsort(keys, trace->count, sizeof *keys, compare_keys);
-        copy_sorted(trace, keys, &sorted);
-        for (uint32_t i = 0; i < trace->count; i++)
-            order[i] = keys[i].row;
-        struct trace_file unsorted = *trace;
-        *trace = sorted;
-        sorted = unsorted;
-    } else {
-        trace_wrong(reading, NULL, "no memory to sort %" PRIu32 " requests by arrival", trace->count);
+    struct sort_key *keys = memory_get(trace->count * sizeof *keys);
+    sorted.arrival_ns = memory_get(trace->count * sizeof *sorted.arrival_ns);
+    sorted.prompt_tokens = memory_get(trace->count * sizeof *sorted.prompt_tokens);
+    sorted.output_tokens = memory_get(trace->count * sizeof *sorted.output_tokens);
+    if (trace->block_tokens != 0) {
+        sorted.block_first = memory_get(((size_t)trace->count + 1) * sizeof *sorted.block_first);
+        sorted.blocks = memory_get((size_t)reading->block_count * sizeof *sorted.blocks);
     }
-    free_arrays(&sorted);
+    for (uint32_t row = 0; row < trace->count; row++)
+        keys[row] = (struct sort_key){.arrival_ns = trace->arrival_ns[row], .row = row};
+    qsort(keys, trace->count, sizeof *keys, compare_keys);
+    copy_sorted(trace, keys, &sorted);
+    for (uint32_t i = 0; i < trace->count; i++)
+        order[i] = keys[i].row;
+    free_arrays(trace);
     free(keys);
-    return enough;
+    *trace = sorted;
 }
 
 /* Makes arrivals relative to the first and takes the fingerprint. */
@@ -383,10 +351,10 @@ static bool read_all(struct trace_reading *reading)
         return trace_wrong(reading, NULL, "the file has no requests");
     uint32_t *order = NULL;
     if (reading->unsorted) {
-        order = malloc(reading->trace->count * sizeof *order);
-        CHECK(order != NULL);
+        order = memory_get(reading->trace->count * sizeof *order);
+        sort_rows(reading, order);
     }
-    bool good = (order == NULL || sort_rows(reading, order)) && trace_links_finish(reading, order);
+    bool good = trace_links_finish(reading, order);
     free(order);
     if (good)
         seal(reading->trace);
@@ -400,9 +368,8 @@ static struct trace_file *read_input(struct input *input, const char *name, cons
     if (input == NULL)
         return NULL;
     struct trace_reading reading = {.input = input, .error = error, .options = options, .name = name};
-    reading.trace = calloc(1, sizeof *reading.trace);
-    reading.buffer = malloc(BUFFER_BYTES);
-    CHECK(reading.trace != NULL && reading.buffer != NULL);
+    reading.trace = memory_zeroed(1, sizeof *reading.trace);
+    reading.buffer = memory_get(BUFFER_BYTES);
     snprintf(reading.trace->path, sizeof reading.trace->path, "%s", name);
     reading.trace->format = options->format;
     bool read = read_all(&reading);

@@ -13,6 +13,7 @@
 #include "base/limits.h"
 #include "world/load/trace_format.h"
 #include "world/load/variate.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -148,9 +149,7 @@ static bool read_window(struct trace_reading *reading, const struct csv_cell *fi
 
 bool trace_servegen_read(struct trace_reading *reading)
 {
-    struct client *clients = calloc(CLIENTS_MAX, sizeof *clients);
-    if (clients == NULL)
-        return trace_wrong(reading, NULL, "no memory for %d clients", CLIENTS_MAX);
+    struct client *clients = memory_zeroed(CLIENTS_MAX, sizeof *clients);
     enum line_result result = LINE_END;
     char *line = NULL;
     size_t length = 0;

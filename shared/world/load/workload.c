@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "world/load/followers.h"
 #include "world/load/sessions.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -133,8 +134,7 @@ static void abort_push(struct workload *workload, struct abort_entry entry)
 {
     if (workload->abort_count == workload->abort_capacity) {
         workload->abort_capacity = workload->abort_capacity == 0 ? 64 : workload->abort_capacity * 2;
-        workload->aborts = realloc(workload->aborts, workload->abort_capacity * sizeof *workload->aborts);
-        CHECK(workload->aborts != NULL);
+        workload->aborts = memory_resized(workload->aborts, workload->abort_capacity * sizeof *workload->aborts);
     }
     uint32_t at = workload->abort_count++;
     while (at > 0 && abort_before(&entry, &workload->aborts[(at - 1) / 2])) {
@@ -616,9 +616,7 @@ static bool prepare(struct workload *workload, struct user_error *error)
     } else if (load->arrivals == ARRIVAL_LISTED) {
         workload->requests_max = load->list->count;
         if (load->block_tokens > 0) {
-            workload->blocks = calloc(ceil_div_u32(load->prompt.high, load->block_tokens), sizeof *workload->blocks);
-            if (workload->blocks == NULL)
-                return wrong(error, NULL, "no memory for the workload");
+            workload->blocks = memory_zeroed(ceil_div_u32(load->prompt.high, load->block_tokens), sizeof *workload->blocks);
         }
     } else {
         if (!check_generated(load, error))
@@ -650,11 +648,7 @@ struct workload *workload_create_again(const struct load *load, uint64_t seed, c
                                        const struct workload_arrivals *arrivals, struct user_error *error)
 {
     CHECK((load->arrivals == ARRIVAL_TRACE) == (trace != NULL));
-    struct workload *workload = calloc(1, sizeof *workload);
-    if (workload == NULL) {
-        wrong(error, NULL, "no memory for the workload");
-        return NULL;
-    }
+    struct workload *workload = memory_zeroed(1, sizeof *workload);
     workload->load = *load;
     workload->seed = seed;
     workload->trace = trace;

@@ -6,6 +6,7 @@
 
 #include "base/arith.h"
 #include "host/input.h"
+#include "host/memory.h"
 #include "world/scenario/lua_library.h"
 
 #include <errno.h>
@@ -38,7 +39,7 @@ static void *allocate(void *context, void *block, size_t old_size, size_t new_si
     }
     if (new_size > held && new_size - held > SANDBOX_MEMORY_MAX - sandbox->memory_used)
         return NULL;
-    void *moved = realloc(block, new_size);
+    void *moved = memory_resized(block, new_size);
     if (moved != NULL)
         sandbox->memory_used = sandbox->memory_used - held + new_size;
     return moved;
@@ -243,9 +244,9 @@ char *sandbox_read_file(lua_State *L, const char *path, size_t *length)
     FILE *file = input_file(path, &error);
     if (file == NULL)
         sandbox_fail(L, NULL, 0, NULL, "%s", error.text);
-    char *text = malloc(SANDBOX_FILE_BYTES_MAX + 1);
-    *length = text == NULL ? 0 : fread(text, 1, SANDBOX_FILE_BYTES_MAX + 1, file);
-    bool failed = text == NULL || ferror(file) != 0;
+    char *text = memory_get(SANDBOX_FILE_BYTES_MAX + 1);
+    *length = fread(text, 1, SANDBOX_FILE_BYTES_MAX + 1, file);
+    bool failed = ferror(file) != 0;
     int reason = errno;
     fclose(file);
     if (failed || *length > SANDBOX_FILE_BYTES_MAX) {
@@ -255,7 +256,7 @@ char *sandbox_read_file(lua_State *L, const char *path, size_t *length)
         sandbox_fail(L, path, 0, NULL, "larger than a scenario may be (%zu KiB)", SANDBOX_FILE_BYTES_MAX >> 10);
     }
     text[*length] = '\0'; /* there is room: a file that fills it is too large */
-    char *fitted = realloc(text, *length + 1);
+    char *fitted = memory_resized(text, *length + 1);
     return fitted == NULL ? text : fitted;
 }
 
@@ -268,8 +269,7 @@ void sandbox_run_file(lua_State *L, const char *path)
 
 void sandbox_run_text(lua_State *L, const char *name, const char *text, size_t length)
 {
-    char *copy = malloc(length + 1);
-    CHECK(copy != NULL);
+    char *copy = memory_get(length + 1);
     memcpy(copy, text, length);
     run(L, add_source(L, name, copy, length));
 }

@@ -3,6 +3,7 @@
 
 #include "base/limits.h"
 #include "world/scenario/model_config_internal.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdint.h>
@@ -391,7 +392,7 @@ static const struct family *find_family(const struct config *config)
 /* ---- The file ---------------------------------------------------------------------------------------------------- */
 
 /* Python writes numbers that JSON has no words for. A copy of the text in which each is a number that no key that is
- * read may have, on the same line; and without a byte order mark. NULL: out of memory. */
+ * read may have, on the same line; and without a byte order mark. The caller frees. */
 static char *plain_json(const char *text, size_t *length)
 {
     static const struct {
@@ -399,9 +400,7 @@ static char *plain_json(const char *text, size_t *length)
         const char *number;
     } words[] = {{"Infinity", "1.0e+308"}, {"NaN", "0.5"}};
     size_t skip = *length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    char *copy = malloc(*length - skip + 1);
-    if (copy == NULL)
-        return NULL;
+    char *copy = memory_get(*length - skip + 1);
     *length -= skip;
     memcpy(copy, text + skip, *length);
     copy[*length] = '\0';
@@ -428,10 +427,6 @@ static bool load_file(const struct model_file *file, struct config *config)
     char *text = plain_json(file->text, &length);
     config->file = file->path;
     config->text = text;
-    if (text == NULL) {
-        user_error_set(config->error, file->path, 0, NULL, "out of memory");
-        return false;
-    }
     config->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
     config->object = config->root;
     if (config->root == NULL) {

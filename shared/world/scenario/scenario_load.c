@@ -4,6 +4,7 @@
 #include "world/scenario/scenario_internal.h"
 
 #include "base/check.h"
+#include "host/memory.h"
 
 #include <lauxlib.h>
 #include <stdarg.h>
@@ -182,8 +183,7 @@ static void copy_sets(struct scenario_loaded *loaded, const struct scenario_over
         bytes += strlen(sets[k].path) + strlen(sets[k].value) + 2;
     if (set_count == 0)
         return;
-    loaded->sets = malloc(bytes);
-    CHECK(loaded->sets != NULL);
+    loaded->sets = memory_get(bytes);
     char *at = (char *)(loaded->sets + set_count);
     for (size_t k = 0; k < set_count; k++) {
         loaded->sets[k].path = strcpy(at, sets[k].path);
@@ -207,8 +207,7 @@ struct scenario *scenario_load(const char *path, const struct scenario_override 
         user_error_set(error, NULL, 0, NULL, "%.60s...: the path is too long", path);
         return NULL;
     }
-    struct scenario_loaded *loaded = calloc(1, sizeof *loaded);
-    CHECK(loaded != NULL);
+    struct scenario_loaded *loaded = memory_zeroed(1, sizeof *loaded);
     snprintf(loaded->scenario.path, sizeof loaded->scenario.path, "%s", path);
     copy_sets(loaded, sets, set_count);
     char folder[SANDBOX_PATH_SIZE];
@@ -243,8 +242,7 @@ struct scenario *scenario_load_variant(const struct scenario *scenario, size_t i
 {
     const struct scenario_loaded *loaded = (const struct scenario_loaded *)(const void *)scenario;
     size_t count = loaded->set_count;
-    struct scenario_override *sets = calloc(count + SCENARIO_VARY_MAX, sizeof *sets);
-    CHECK(sets != NULL);
+    struct scenario_override *sets = memory_zeroed(count + SCENARIO_VARY_MAX, sizeof *sets);
     for (size_t k = 0; k < count; k++)
         sets[k] = loaded->sets[k];
     count += scenario_variant_overrides(scenario, index, sets + count);

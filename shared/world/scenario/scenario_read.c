@@ -4,6 +4,7 @@
 #include "world/scenario/scenario_read.h"
 
 #include "base/arith.h"
+#include "host/memory.h"
 #include "host/source_lines.h"
 
 #include <lauxlib.h>
@@ -125,8 +126,7 @@ void cursor_origin(const struct cursor *cursor, const char *key, bool present)
     struct origins *origins = cursor->reader->origins;
     if (origins->count == origins->capacity) {
         size_t capacity = origins->capacity == 0 ? 256 : origins->capacity * 2;
-        struct origin *items = realloc(origins->items, capacity * sizeof *items);
-        CHECK(items != NULL);
+        struct origin *items = memory_resized(origins->items, capacity * sizeof *items);
         origins->items = items;
         origins->capacity = capacity;
     }

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "base/check.h"
+#include "host/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -71,8 +72,7 @@ void scenario_read_faults(const struct cursor *root, struct scenario *scenario)
     lua_pop(L, 1);
     if (!present)
         return;
-    struct fault_list *faults = calloc(1, sizeof *faults);
-    CHECK(faults != NULL);
+    struct fault_list *faults = memory_zeroed(1, sizeof *faults);
     *root->reader->faults = faults;
     scenario->faults = faults;
     cursor_push_table(root, "faults", NULL);
@@ -167,8 +167,7 @@ void scenario_read_requests(const struct cursor *load_cursor, struct load *load)
     cursor_push_table(load_cursor, "requests", NULL);
     struct cursor list = cursor_below(load_cursor, "requests");
     uint32_t count = read_list_length(&list, LISTED_REQUESTS_MAX, "LISTED_REQUESTS_MAX");
-    struct request_list *requests = calloc(1, sizeof *requests);
-    CHECK(requests != NULL);
+    struct request_list *requests = memory_zeroed(1, sizeof *requests);
     *load_cursor->reader->requests = requests;
     load->list = requests;
     load->requests = requests->count = count;

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "base/check.h"
+#include "host/memory.h"
 
 #include <lauxlib.h>
 #include <stdio.h>
@@ -118,8 +119,7 @@ static struct step_tables *allocate(const struct reader *reader)
     while (place < SCENARIO_POOLS_MAX && reader->steps[place] != NULL)
         place++;
     CHECK(place < SCENARIO_POOLS_MAX);
-    reader->steps[place] = calloc(1, sizeof *reader->steps[place]);
-    CHECK(reader->steps[place] != NULL);
+    reader->steps[place] = memory_zeroed(1, sizeof *reader->steps[place]);
     return reader->steps[place];
 }
 

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# What a machine or its owner withholds is told: memory, room in files, a disk that is full, and files that are none.
+source "$1/tests/scenario/cli.bash"
+sed '/vary = /d' "$root/tests/data/run-small.lua" > "$here/small.lua"
+
+# limited ULIMIT-OPTIONS STATUS ARGUMENT...: as status, within a limit.
+limited() {
+    local limit="$1" wanted="$2" got=0
+    shift 2
+    # shellcheck disable=SC2086
+    (ulimit $limit && exec "$TANDEM" "$@" > "$here/out" 2> "$here/err") || got=$?
+    [ "$got" = "$wanted" ] || fail "tandem $* within $limit: status $got, expected $wanted: $(tail -n 5 "$here/err")"
+}
+
+# A sanitizer takes address space of its own.
+if ! nm "$TANDEM" 2> /dev/null | grep -q __asan_init; then
+    awk 'BEGIN { print "arrival_s,prompt_tokens,output_tokens"; for (i = 4000000; i > 0; i--) print i ",1,1" }' \
+        > "$here/load.csv"
+    sed "s|load = poisson {|load = trace { file = 'load.csv', format = 'csv' }, --|" "$here/small.lua" > "$here/large.lua"
+    limited "-v 150000" 3 run "$here/large.lua" --db "$here/memory.db"
+    expect '^tandem: out of memory: the machine gives no ' "$here/err"
+    [ "$(wc -l < "$here/err")" = 1 ] || fail "out of memory: $(cat "$here/err")"
+    sound "$here/memory.db"
+fi
+
+# A limit on files: the database, a timeline, a scenario.
+limited "-f 64" 2 run "$here/small.lua" --db "$here/file.db"
+expect 'file.db' "$here/err"
+answers run "$here/small.lua" --db "$here/a.db"
+limited "-f 64" 2 timeline last --db "$here/a.db" --out "$here/timeline.json"
+expect 'the timeline could not be written' "$here/err"
+
+# A full disk behind a redirection, whoever answers.
+for command in "--version" "explain $here/small.lua" "runs --db $here/a.db" "show last --db $here/a.db" \
+    "run $here/small.lua --db $here/a.db --format json" "timeline last --db $here/a.db"; do
+    got=0
+    # shellcheck disable=SC2086
+    "$TANDEM" $command > /dev/full 2> "$here/err" || got=$?
+    [ "$got" = 2 ] || fail "tandem $command > /dev/full: status $got"
+    expect 'could not be written' "$here/err"
+done
+
+# No database without a name: SQLite would keep it where nobody looks, and delete it.
+refused 'empty, expected the path of a database' run "$here/small.lua" --db ''
+
+# What is no regular file is refused, and not waited for.
+mkfifo "$here/fifo"
+for file in "$here/fifo" /dev/zero; do
+    got=0
+    timeout 20 "$TANDEM" run "$file" --db "$here/a.db" 2> "$here/err" || got=$?
+    [ "$got" = 2 ] || fail "tandem run $file: status $got"
+    expect 'cannot be read: it is a .*, expected a regular file' "$here/err"
+    sed "s|load = poisson {|load = trace { file = '$file', format = 'csv' }, --|" "$here/small.lua" > "$here/trace.lua"
+    got=0
+    timeout 20 "$TANDEM" run "$here/trace.lua" --db "$here/a.db" 2> "$here/err" || got=$?
+    [ "$got" = 2 ] || fail "a trace $file: status $got"
+    expect 'expected a regular file' "$here/err"
+done
