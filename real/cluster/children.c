@@ -1,6 +1,7 @@
 /* See children.h. */
 #define _GNU_SOURCE
 #include "real/cluster/children.h"
+#include "real/cluster/memory_need.h"
 
 #include "base/arith.h"
 #include "real/fabric/leftovers.h"
@@ -20,6 +21,8 @@
 #define KIND_NS (3 * NS_PER_S) /* for a process to end by itself */
 
 #define ARGUMENTS_MAX 256
+
+#define TOLD_BYTES (UINT64_C(1) << 30) /* of memory that a run takes: less is nobody's concern */
 
 struct children {
     uint32_t node_count;
@@ -149,6 +152,17 @@ static bool spawn(struct children *children, const struct children_config *confi
 
 struct children *children_start(const struct children_config *config, char *error, size_t error_size)
 {
+    struct memory_need need;
+    struct memory_there there = memory_there_now(config->options);
+    if (!memory_need_of(config->world, config->options, &need, error, error_size) ||
+        !memory_suffices(&need, &there, error, error_size))
+        return NULL;
+    if (memory_need_total(&need) >= TOLD_BYTES && config->notice != NULL) {
+        char text[256];
+        size_t used = (size_t)snprintf(text, sizeof text, "takes ");
+        memory_need_text(&need, text + used, sizeof text - used);
+        config->notice(config->notice_self, text);
+    }
     struct children *children = calloc(1, sizeof *children);
     CHECK(children != NULL);
     children->node_count = config->node_count;

@@ -28,7 +28,7 @@ struct launcher_config {
     bool (*row)(void *self, const struct request_row *row);
     void (*steps)(void *self, const struct step_row *row);
     void (*transfer)(void *self, const struct transfer_row *row);
-    void (*notice)(void *self, const char *text); /* for people: a node was lost */
+    void (*notice)(void *self, const char *text); /* for people: what it takes, a node was lost */
 };
 
 enum launch_status {

@@ -22,6 +22,7 @@ static struct children_config config_of(const struct launcher *launcher)
     const struct launcher_config *config = launcher->config;
     return (struct children_config){
         .node_count = launcher->node_count,
+        .world = launcher->world,
         .scenario = launcher->world->scenario->path,
         .sets = config->sets,
         .set_count = config->set_count,
@@ -30,6 +31,8 @@ static struct children_config config_of(const struct launcher *launcher)
         .front_address = config->options->address,
         .front_port = mesh_port(launcher->mesh),
         .token = launcher->token,
+        .notice = config->notice,
+        .notice_self = config->self,
     };
 }
 

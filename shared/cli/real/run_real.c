@@ -480,7 +480,12 @@ int replay_real(const struct replay *replay, const struct command_context *comma
     struct pmix_wire alone = {.joined = false};
     int exit = EXIT_USER;
     if (read_options(arguments, &options, error) &&
-        real_world_load(&world, replay->path, replay->sets, replay->set_count, (int64_t)replay->seed, error))
+        real_world_load(&world, replay->path, replay->sets, replay->set_count, (int64_t)replay->seed, error)) {
+        uint32_t nodes = world.deployment->node_count;
+        fprintf(command->err,
+                "run %" PRId64 " is played for real: %" PRIu32 " instances of %" PRIu32
+                " ranks in processes of this machine (--backend sim simulates it again)\n",
+                replay->run, nodes - 1, real_world_ranks_before(&world, nodes));
         exit = run_one(&(struct one_run){.command = command,
                                          .store = replay->store,
                                          .world = &world,
@@ -491,6 +496,7 @@ int replay_real(const struct replay *replay, const struct command_context *comma
                                          .replay = replay,
                                          .wire = &alone},
                        run, error);
+    }
     real_world_free(&world);
     return exit;
 }
