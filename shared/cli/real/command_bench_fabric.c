@@ -95,8 +95,8 @@ const struct command command_bench_fabric = {
         "posts the same writes with libfabric alone. The two take turns. Speeds are medians of the turns; of bare is\n"
         "the median of the ratios of neighbouring turns, low and high are its quartiles; where these are more than a\n"
         "fifth of the median apart the ratio is called noise. Latencies are of one write at a time: from the\n"
-        "messenger's command to the post, to the word of its delivery, and to the event at the target's loop; of that,\n"
-        "the last step from the counted immediate to the event.",
+        "messenger's command to the post, to the word of its delivery, and to the event at the target's loop;\n"
+        "of that, the last step from the counted immediate to the event.",
     .options = bench_fabric_options,
     .run = bench_fabric_run,
 };
