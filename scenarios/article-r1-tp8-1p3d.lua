@@ -1,8 +1,8 @@
 -- DeepSeek-R1 with tensor parallelism over a node, one node that prefills for three that decode.
 --
 -- The article on disaggregated prefill and decode (Perplexity, 2025-08) reports over 90 tokens/s for a user at about
--- one request/s a decoder node, and a time to first token about 100 ms above colocated serving; that KV transfers take
--- tens to hundreds of milliseconds and a decode step tens. article-r1-tp8-colocated.lua is the same load on the same
+-- one request/s a decoder node, and a time to first token about 100 ms above aggregated serving; that KV transfers take
+-- tens to hundreds of milliseconds and a decode step tens. article-r1-tp8-aggregated.lua is the same load on the same
 -- four nodes. It gives no lengths: those of workloads/assistant.lua are assumed. Tokens per user follow from the batch,
 -- and so from the length of the answers: with answers of 460 tokens in place of 327 the median user gets 88 tokens/s.
 --

@@ -1,7 +1,7 @@
 -- Time to first token of Qwen3-235B, disaggregated, one request at a time, by prompt length.
 --
 -- arXiv 2510.27656 measured it on H200 with TP4 on both sides, EFA of 2 x 200 Gbit/s a GPU, pages of 128 tokens and
--- chunks of 16K: 260, 501, 1042, 2317, 5852 and 17056 ms for 4K to 128K tokens. layerwise-qwen3-235b-colocated.lua is
+-- chunks of 16K: 260, 501, 1042, 2317, 5852 and 17056 ms for 4K to 128K tokens. layerwise-qwen3-235b-aggregated.lua is
 -- the other half of that table, layerwise-transfer-qwen3-235b.lua its transfers; scenarios/REPRODUCED.md has all of it.
 -- Four GPUs a machine, so that the two instances are not on one and KV goes over the NICs.
 local h200 = with(require "hardware.h200-efa", { gpus = 4 })

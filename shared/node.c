@@ -90,21 +90,22 @@ static void admitted(void *context, uint32_t slot)
 static void trace_batches(struct instance *instance)
 {
     for (uint32_t g = 0; g < instance->config->group_count; g++) {
-        const struct step_group *sums = &instance->step_groups[g];
-        if (!instance->groups[g].changed)
+        const struct step_group *sums = &instance->current->groups[g];
+        if (!instance->current->changed[g])
             continue;
-        instance->groups[g].changed = false;
+        instance->current->changed[g] = false;
         rt_trace(instance->rt, TRACE_BATCH, TRACE_NO_REQUEST, (uint64_t)g << 32 | sums->decode_sequences,
                  sums->prefill_tokens);
     }
 }
 
 /* How often the batch may be repeated: not past the first sequence that needs attention, and not over a step whose end
- * somebody waits for. */
+ * somebody waits for. Microbatches take turns in the stages. */
 static uint32_t repetitions(const struct instance *instance)
 {
-    bool first_tokens = instance->config->role == ROLE_DECODE && instance->joined_count > 0;
-    if (instance->chunked_count > 0 || first_tokens)
+    const struct microbatch *microbatch = instance->current;
+    bool first_tokens = instance->config->role == ROLE_DECODE && microbatch->joined_count > 0;
+    if (microbatch->chunk_count > 0 || first_tokens || instance->microbatch_count > 1)
         return 1;
     uint64_t steps = min_u64(instance->config->scheduler.repeat_max, decode_steps_to_attention(instance));
     if (instance->held_steps > 0)
@@ -112,52 +113,81 @@ static uint32_t repetitions(const struct instance *instance)
     return (uint32_t)max_u64(1, steps);
 }
 
-static void launch(struct node *node)
+/* Writes that chunks may still post: those in the stages keep what they need at the end of their prompts. */
+static uint32_t write_budget(const struct node *node)
+{
+    const struct instance *instance = &node->instance;
+    uint32_t kept = 0;
+    if (node->config->role == ROLE_MIXED)
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < instance->microbatch_count && node->config->tail_writes > 0; i++)
+        if (instance->microbatches[i].stepping)
+            kept += instance->microbatches[i].chunk_count * PREFILL_TAIL_WRITES;
+    return node->prefiller.unused_write_count - min_u32(kept, node->prefiller.unused_write_count);
+}
+
+static void launched(struct node *node)
+{
+    const struct instance *instance = &node->instance;
+    if (node->config->role == ROLE_PREFILL) {
+        prefill_side_launched(&node->prefiller);
+        return;
+    }
+    if (node->config->role == ROLE_MIXED) {
+        mixed_launched(&node->instance);
+        return;
+    }
+    for (uint32_t i = 0; i < instance->current->joined_count; i++) {
+        const struct sequence *s = &instance->sequences[instance->current->joined[i]];
+        if (!s->resumed)
+            rt_trace(node->rt, TRACE_DECODE_STARTED, s->request, s->group, 0);
+    }
+}
+
+static void launch_microbatch(struct node *node, struct microbatch *microbatch)
 {
     struct instance *instance = &node->instance;
     enum node_role role = node->config->role;
-    if (instance->stepping)
-        return;
-    instance->joined_count = 0;
+    instance->current = microbatch;
+    microbatch->joined_count = 0;
     if (role != ROLE_PREFILL)
         decode_join_ready(instance);
     if (role != ROLE_DECODE)
-        prefill_schedule(instance, role == ROLE_MIXED ? UINT32_MAX : node->prefiller.unused_write_count, admitted,
-                         node);
-    if (instance->decode_sequences == 0 && instance->chunked_count == 0)
+        prefill_schedule(instance, write_budget(node), admitted, node);
+    if (microbatch->decode_sequences == 0 && microbatch->chunk_count == 0)
         return;
     trace_batches(instance);
-    instance->ticket++;
-    instance->stepping = true;
+    microbatch->ticket = ++instance->ticket;
+    microbatch->stepping = true;
     rt_launch(node->rt, &(struct step_launch){
-                            .ticket = instance->ticket,
+                            .ticket = microbatch->ticket,
+                            .microbatch = (uint32_t)(microbatch - instance->microbatches),
                             .repeat_max = repetitions(instance),
                             .group_count = node->config->group_count,
                             .yield = instance->yield,
-                            .step = instance->step_counter,
-                            .groups = instance->step_groups,
+                            .step = microbatch->step_counter,
+                            .groups = microbatch->groups,
                             .change_count = instance->change_count,
                             .changes = instance->changes,
                         });
     instance->change_count = 0;
-    if (role == ROLE_PREFILL) {
-        prefill_side_launched(&node->prefiller);
-    } else if (role == ROLE_MIXED) {
-        mixed_launched(instance);
-    } else {
-        for (uint32_t i = 0; i < instance->joined_count; i++) {
-            const struct sequence *s = &instance->sequences[instance->joined[i]];
-            if (!s->resumed)
-                rt_trace(node->rt, TRACE_DECODE_STARTED, s->request, s->group, 0);
-        }
-    }
+    launched(node);
+}
+
+/* Whatever can be launched is: at most one launch a stage, which follow each other through the stages. */
+static void launch(struct node *node)
+{
+    struct instance *instance = &node->instance;
+    for (uint32_t i = 0; i < instance->microbatch_count; i++)
+        if (!instance->microbatches[i].stepping)
+            launch_microbatch(node, &instance->microbatches[i]);
 }
 
 static void first_tokens(struct node *node)
 {
     struct instance *instance = &node->instance;
-    for (uint32_t i = 0; i < instance->joined_count; i++) {
-        uint32_t slot = instance->joined[i];
+    for (uint32_t i = 0; i < instance->current->joined_count; i++) {
+        uint32_t slot = instance->current->joined[i];
         struct sequence *s = &instance->sequences[slot];
         decode_side_tail_read(&node->decoder, slot);
         if (s->resumed || s->aborting)
@@ -173,15 +203,15 @@ static void first_tokens(struct node *node)
 static void decoder_aborts(struct node *node)
 {
     struct instance *instance = &node->instance;
-    for (uint32_t i = 0; i < instance->aborting_count; i++) {
-        uint32_t slot = instance->aborting[i];
+    for (uint32_t i = 0; i < instance->current->aborting_count; i++) {
+        uint32_t slot = instance->current->aborting[i];
         decode_leave(instance, slot);
         struct report report = report_of(&instance->sequences[slot], MESSAGE_ABORTED);
         report.reason = FAIL_CLIENT;
         decode_side_end(&node->decoder, slot);
         report_to_front(instance, &report);
     }
-    instance->aborting_count = 0;
+    instance->current->aborting_count = 0;
 }
 
 static void finished(struct node *node, uint32_t slot)
@@ -215,9 +245,14 @@ static void serve_due(struct node *node)
 static void steps_done(struct node *node, const struct event *event)
 {
     struct instance *instance = &node->instance;
-    CHECK(instance->stepping && event->id == instance->ticket && event->status == 0);
+    uint32_t at = 0;
+    while (at < instance->microbatch_count &&
+           !(instance->microbatches[at].stepping && instance->microbatches[at].ticket == event->id))
+        at++;
+    CHECK(at < instance->microbatch_count && event->status == 0);
     CHECK(event->count >= 1 && event->count <= UINT32_MAX);
-    instance->stepping = false;
+    instance->current = &instance->microbatches[at];
+    instance->current->stepping = false;
     decode_advance(instance, (uint32_t)event->count);
     switch (node->config->role) {
     case ROLE_PREFILL:
@@ -473,7 +508,8 @@ struct node_stats node_stats(const struct node *node)
         stats.pages_free += page_pool_available(pool);
         stats.pages_held += pool->pages_total - pool->free_count - cached;
         stats.pages_cached += cached;
-        stats.decode_context += instance->step_groups[g].decode_context;
+        for (uint32_t i = 0; i < instance->microbatch_count; i++)
+            stats.decode_context += instance->microbatches[i].groups[g].decode_context;
     }
     return stats;
 }
@@ -507,7 +543,7 @@ static bool instance_sequence(const struct instance *instance, uint32_t slot, st
         .peer_incarnation = s->peer_incarnation,
         .immediate = s->immediate,
         .state = s->state,
-        .in_step = s->in_step,
+        .in_step = s->in_step > 0,
     };
     return true;
 }

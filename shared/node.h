@@ -30,6 +30,7 @@ enum router_policy {
     ROUTER_LEAST_QUEUED_TOKENS = 4,
     ROUTER_LEAST_KV = 5,     /* most free KV */
     ROUTER_PREFIX_AWARE = 6, /* longest cached prefix, weighed against load */
+    ROUTER_LAST = ROUTER_PREFIX_AWARE,
 };
 
 /* Why a request was turned away before it held anything. Append-only: stored. */
@@ -73,7 +74,9 @@ struct scheduler_policy {
                                  holds up all. 0: they do not wait */
     /* Speculative decoding: a step verifies one token and this many drafted ones of every decode sequence; 0: none. */
     uint32_t draft_tokens;
-    uint32_t acceptance_permille; /* of a drafted token whose predecessors were all accepted */
+    uint32_t acceptance_permille;              /* of a drafted token whose predecessors were all accepted */
+    uint16_t place_permille[DRAFT_TOKENS_MAX]; /* shares of steps that accept the token of each place, none larger than
+                                                  the one before; the first 0: acceptance_permille holds for all */
 };
 
 struct messenger_policy {

@@ -112,11 +112,13 @@ struct step_change {
 
 struct step_launch {
     uint32_t ticket;
-    uint32_t repeat_max; /* the same batch for up to this many steps; > 1 only without chunks */
+    uint32_t
+        microbatch; /* whose batch this is: sequences that join stay in it. Each has at most one launch in flight */
+    uint32_t repeat_max; /* the same batch for up to this many steps; > 1 only without chunks, and of one microbatch */
     uint32_t group_count;
     uint32_t change_count;
     uint32_t yield; /* tokens that a decode sequence takes in a step on average, times 2^16; see serve/token_clock.h */
-    uint64_t step;  /* steps that this instance has completed: where its token clock stands */
+    uint64_t step;  /* steps that this microbatch has completed: where its token clock stands */
     const struct step_group *groups;
     const struct step_change *changes;
 };
@@ -129,7 +131,7 @@ struct step_launch {
  * write of its own, with no units and no gate, the last that is posted for a request. */
 struct paged_write {
     uint32_t ticket;
-    uint32_t gate; /* launch ticket, which must be the one in progress or an earlier one */
+    uint32_t gate; /* launch ticket, which must be one in progress or an earlier one */
     uint32_t destination;
     uint32_t destination_incarnation; /* whose memory is meant: a write to one that has been replaced fails */
     uint32_t immediate;               /* carried by every write */
@@ -166,6 +168,7 @@ struct runtime_ops {
 struct runtime_limits {
     uint32_t writes_in_flight; /* tickets posted and not yet answered */
     uint32_t message_bytes;
+    uint32_t launches_in_flight; /* of an instance with that many pipeline stages, or more; 0: one */
 };
 
 struct runtime {
@@ -182,8 +185,10 @@ static inline void rt_timer_set(struct runtime *rt, uint32_t slot, int64_t at_ns
     rt->ops->timer_set(rt, slot, at_ns);
 }
 
-/* Starts the instance's next step, or up to repeat_max of them. One launch at a time: the next only after its
- * EVENT_STEPS_DONE. */
+/* Starts the next step of a microbatch, or up to repeat_max of them; the next of the same one only after its
+ * EVENT_STEPS_DONE. Launches pass the pipeline stages one after the other, in the order in which they were made: a
+ * stage begins with one when it has come from the stage before and the one before it has left, so that with as many
+ * microbatches as stages all of them work. They end in that order too. An instance of one stage has one microbatch. */
 static inline void rt_launch(struct runtime *rt, const struct step_launch *launch)
 {
     rt->ops->launch(rt, launch);

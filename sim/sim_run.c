@@ -6,6 +6,7 @@
 #include "sim/checkers/checkers.h"
 #include "sim/engine/fault_play.h"
 #include "sim/checkers/oracle.h"
+#include "sim/checkers/prefill_peak.h"
 #include "sim/checkers/shadow.h"
 
 #include <inttypes.h>
@@ -41,6 +42,7 @@ struct sim_run {
     const struct run_models *models;
     struct sim *sim;
     struct checkers *checkers;
+    struct prefill_peak *peak;
     struct oracle *oracle; /* these three only where the scenario has faults */
     struct shadow *shadow;
     struct fault_play *faults;
@@ -275,6 +277,12 @@ static void listen(struct sim_run *run)
                                                     .steps = listener->steps,
                                                     .transfer = listener->transfer});
     run->checkers = checkers_make(run->sim, count, closely ? 1 : every);
+    if (run->options->devices == NULL) {
+        bool modelled[SCENARIO_POOLS_MAX] = {false};
+        for (uint32_t p = 0; p < run->models->pool_count; p++)
+            modelled[p] = run->models->pool[p] != NULL && !device_model_is_measured(run->models->pool[p]);
+        run->peak = prefill_peak_make(run->sim, run->scenario, run->deployment, modelled, run->checkers);
+    }
     if (!closely)
         return;
     run->oracle = oracle_make(run->sim, run->deployment->configs, count, run->checkers);
@@ -323,6 +331,7 @@ static void tear_down(void *self)
     free(run->nodes);
     free(run->pages_held_peak);
     fault_play_free(run->faults);
+    prefill_peak_free(run->peak);
     shadow_free(run->shadow);
     oracle_free(run->oracle);
     checkers_free(run->checkers);
@@ -476,24 +485,3 @@ const struct run_backend sim_backend = {
     .end = drain,
     .summarize = summarize,
 };
-
-void sim_run(const struct scenario *scenario, const struct deployment_choice *choice, uint64_t seed,
-             const struct sim_options *options, struct run_result *result)
-{
-    static const struct sim_options none = {0};
-    options = options == NULL ? &none : options;
-    run_play(&sim_backend,
-             &(struct run_config){.scenario = scenario,
-                                  .choice = choice,
-                                  .seed = seed,
-                                  .load = options->load,
-                                  .recorded = options->recorded,
-                                  .arrivals = options->arrivals,
-                                  .options = options,
-                                  .listener = {.self = options->self,
-                                               .row = options->row,
-                                               .trace = options->trace,
-                                               .steps = options->steps,
-                                               .transfer = options->transfer}},
-             result);
-}

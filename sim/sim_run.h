@@ -31,6 +31,7 @@ struct run_nodes {
     struct node *const *nodes;
 };
 
+/* None of it is needed: NULL is all zero. */
 struct sim_options {
     const struct run_models *models; /* NULL: made for this run alone */
     const struct device *devices;    /* by pool, in place of models; NULL: the models */
@@ -42,20 +43,7 @@ struct sim_options {
                                        that */
     /* Called when the nodes are made, before anything happens: for whoever wants to listen. NULL: nobody. */
     void (*ready)(void *self, struct sim *sim, const struct run_nodes *nodes);
-
-    /* For sim_run() alone, which makes a struct run_config of them. */
-    const struct load *load;
-    const struct trace_file *recorded;
-    const struct workload_arrivals *arrivals;
-    void *self; /* of ready() and of the listener */
-    bool (*row)(void *self, const struct request_row *row, bool met_all_targets);
-    void (*trace)(void *self, int64_t now_ns, const struct trace_record *record);
-    void (*steps)(void *self, const struct step_row *row);
-    void (*transfer)(void *self, const struct transfer_row *row);
+    void *self;
 };
-
-/* run_play() on the simulator. */
-void sim_run(const struct scenario *scenario, const struct deployment_choice *choice, uint64_t seed,
-             const struct sim_options *options, struct run_result *result);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define FABRIC_TURNS 12u
-#define RUN_LIMIT_NS (600 * NS_PER_S)
+#define RUN_LIMIT_S 600
 
 /* A base's name may already be that of a calibrated machine. */
 static void name_machine(const struct calibration *what, struct hardware *hardware)
@@ -111,7 +111,7 @@ static bool correct(const struct calibration *what, struct calibrated *result, s
         .bind = what->bind,
         .window = what->window,
         .heartbeats_missed = HEARTBEATS_MISSED_DEFAULT,
-        .limit_ns = RUN_LIMIT_NS,
+        .limit_s = RUN_LIMIT_S,
     };
     snprintf(options.address, sizeof options.address, "%s", what->bind);
     if (!in_run_measure(&(struct in_run_config){.scenarios = what->scenarios,

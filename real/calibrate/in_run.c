@@ -242,16 +242,22 @@ static bool run(const struct in_run_config *config, const struct real_world *wor
                 size_t why_size)
 {
     struct real_options options = *config->options;
-    struct launch_result result;
+    struct run_result result;
     options.record_events = folder;
-    launcher_run(
-        &(struct launcher_config){
-            .world = world, .options = &options, .sets = config->sets, .set_count = config->set_count},
-        &result);
-    bool good = result.status == LAUNCH_COMPLETE;
-    if (!good && result.status != LAUNCH_STOPPED)
+    struct deployment_choice choice = deployment_default(world->scenario);
+    run_play(&real_backend,
+             &(struct run_config){.scenario = world->scenario,
+                                  .choice = &choice,
+                                  .seed = world->seed,
+                                  .recorded = world->recorded,
+                                  .sets = config->sets,
+                                  .set_count = config->set_count,
+                                  .options = &(struct launcher_options){.options = &options}},
+             &result);
+    bool good = result.status == RUN_COMPLETE;
+    if (!good && result.status != RUN_STOPPED)
         snprintf(why, why_size, "%s", result.text);
-    launch_result_free(&result);
+    run_result_free(&result);
     return good;
 }
 

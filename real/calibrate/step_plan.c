@@ -101,8 +101,9 @@ static bool add_choice(struct step_plan *plan, struct real_world *world, uint32_
     }
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
     char why[1200] = "";
-    deployment_free(world->deployment);
-    world->deployment = deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
+    deployment_free(world->own_deployment);
+    world->deployment = world->own_deployment =
+        deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
     if (world->deployment == NULL) {
         user_error_set(error, scenario->path, 0, NULL, "%s", why);
         return false;

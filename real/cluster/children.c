@@ -1,7 +1,6 @@
 /* See children.h. */
 #define _GNU_SOURCE
 #include "real/cluster/children.h"
-#include "real/cluster/memory_need.h"
 
 #include "base/arith.h"
 #include "real/fabric/leftovers.h"
@@ -21,8 +20,6 @@
 #define KIND_NS (3 * NS_PER_S) /* for a process to end by itself */
 
 #define ARGUMENTS_MAX 256
-
-#define TOLD_BYTES (UINT64_C(1) << 30) /* of memory that a run takes: less is nobody's concern */
 
 struct children {
     uint32_t node_count;
@@ -101,16 +98,16 @@ static void make_arguments(const struct children_config *config, uint32_t node, 
     add_number(arguments, "--incarnation", incarnation);
     add_option(arguments, "--front", front);
     add_number(arguments, "--seed", config->seed);
-    add_option(arguments, "--provider", options->provider);
-    add_option(arguments, "--device", options->device);
-    add_option(arguments, "--bind", options->bind);
-    add_number(arguments, "--nics", options->nics);
-    add_number(arguments, "--window", options->window);
-    add_number(arguments, "--heartbeats", options->heartbeats_missed);
-    add_option(arguments, "--record-events", options->record_events);
-    add_option(arguments, "--tokens", options->tokens);
-    if (options->verify)
-        add(arguments, "--verify");
+    for (const struct real_option *row = real_option_rows; row->name != NULL; row++) {
+        char option[64];
+        snprintf(option, sizeof option, "--%s", row->name);
+        if (row->kind == REAL_OPTION_TEXT)
+            add_option(arguments, option, real_option_text(options, row));
+        else if (row->kind == REAL_OPTION_NUMBER)
+            add_number(arguments, option, real_option_number(options, row));
+        else if (real_option_flag(options, row))
+            add(arguments, option);
+    }
     for (size_t i = 0; i < config->set_count; i++) {
         char set[1200];
         snprintf(set, sizeof set, "%s=%s", config->sets[i].path, config->sets[i].value);
@@ -152,17 +149,6 @@ static bool spawn(struct children *children, const struct children_config *confi
 
 struct children *children_start(const struct children_config *config, char *error, size_t error_size)
 {
-    struct memory_need need;
-    struct memory_there there = memory_there_now(config->options);
-    if (!memory_need_of(config->world, config->options, &need, error, error_size) ||
-        !memory_suffices(&need, &there, error, error_size))
-        return NULL;
-    if (memory_need_total(&need) >= TOLD_BYTES && config->notice != NULL) {
-        char text[256];
-        size_t used = (size_t)snprintf(text, sizeof text, "takes ");
-        memory_need_text(&need, text + used, sizeof text - used);
-        config->notice(config->notice_self, text);
-    }
     struct children *children = calloc(1, sizeof *children);
     CHECK(children != NULL);
     children->node_count = config->node_count;

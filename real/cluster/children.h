@@ -12,7 +12,6 @@ struct children;
 
 struct children_config {
     uint32_t node_count;
-    const struct real_world *world;
     const char *scenario; /* path */
     const struct scenario_override *sets;
     size_t set_count;
@@ -21,12 +20,9 @@ struct children_config {
     const char *front_address;
     uint16_t front_port;
     const unsigned char *token;
-    void (*notice)(void *self, const char *text); /* for people; may be NULL */
-    void *notice_self;
 };
 
-/* Starts one process for each node but the front, where this machine has memory for all of them. NULL with a sentence;
- * none is left then. */
+/* Starts one process for each node but the front. NULL with a sentence; none is left then. */
 struct children *children_start(const struct children_config *config, char *error, size_t error_size);
 
 /* Another process in place of the node's, which is killed if it lives, and with it what it left in /dev/shm. False with

@@ -224,11 +224,7 @@ static void on_down(void *self, uint32_t node, const char *why)
 
 static void handle(void *self, const struct event *event)
 {
-    struct instance *instance = self;
-    if (instance->recording != NULL)
-        recording_handle(instance->recording, event);
-    else
-        node_handle(instance->node, event);
+    real_node_handle(&((struct instance *)self)->node, event);
 }
 
 static void after(void *self, const struct event *event)
@@ -237,7 +233,7 @@ static void after(void *self, const struct event *event)
     if (event->kind != EVENT_STEPS_DONE)
         return;
     struct ledger *ledger = real_runtime_ledger(instance->real);
-    ledger->pages_held_peak = max_u64(ledger->pages_held_peak, node_stats(instance->node).pages_held);
+    ledger->pages_held_peak = max_u64(ledger->pages_held_peak, node_stats(instance->node.node).pages_held);
 }
 
 static void written(void *self, const struct paged_write *write)
@@ -253,7 +249,7 @@ static bool landed(void *self, uint32_t immediate, uint64_t count)
 static bool landing(void *self, uint32_t immediate, struct fabric_landing *where)
 {
     struct node_landing landing;
-    if (!node_landing(((struct instance *)self)->node, immediate, &landing))
+    if (!node_landing(((struct instance *)self)->node.node, immediate, &landing))
         return false;
     *where = (struct fabric_landing){.group = landing.group,
                                      .page_count = landing.page_count,
@@ -275,30 +271,6 @@ static void send_digests(void *self, uint32_t node, const void *body, size_t len
 static void verified(void *self, uint32_t immediate, uint64_t count)
 {
     real_runtime_immediate(((struct instance *)self)->real, immediate, count);
-}
-
-static bool make_node(struct instance *instance, char *error, size_t error_size)
-{
-    struct runtime *seam = real_runtime_seam(instance->real);
-    if (instance->start->options->record_events != NULL) {
-        char path[1200];
-        char again[16] = "";
-        if (instance->start->incarnation > 0)
-            snprintf(again, sizeof again, ".%u", instance->start->incarnation);
-        snprintf(path, sizeof path, "%s/node-%u%s.events", instance->start->options->record_events,
-                 instance->config->node, again);
-        instance->recording = recording_make(path, seam, error, error_size);
-        if (instance->recording == NULL)
-            return false;
-        seam = recording_seam(instance->recording);
-    }
-    size_t size = node_size(instance->config, &seam->limits);
-    instance->node_memory = allocate(1, size + 64);
-    uintptr_t at = ((uintptr_t)instance->node_memory + 63) / 64 * 64;
-    instance->node = node_make(instance->config, seam, (void *)at, size);
-    if (instance->recording != NULL)
-        recording_node(instance->recording, instance->node);
-    return true;
 }
 
 static void executor_died(void *self, uint32_t rank)
@@ -407,7 +379,7 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
 
 static bool serves(void *self, uint32_t request)
 {
-    return node_serves(((struct instance *)self)->node, request);
+    return node_serves(((struct instance *)self)->node.node, request);
 }
 
 static void make_runtime(struct instance *instance)
@@ -464,7 +436,8 @@ static bool set_up(struct instance *instance, char *error, size_t error_size)
     if (!make_mesh(instance, error, error_size))
         return false;
     make_runtime(instance);
-    return make_node(instance, error, error_size);
+    return real_node_make(&instance->node, instance->config, real_runtime_seam(instance->real),
+                          instance->start->options->record_events, instance->start->incarnation, error, error_size);
 }
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
@@ -472,7 +445,7 @@ static bool set_up(struct instance *instance, char *error, size_t error_size)
 /* Everything that was under way has come to its end. */
 static bool drained(const struct instance *instance)
 {
-    struct node_stats stats = node_stats(instance->node);
+    struct node_stats stats = node_stats(instance->node.node);
     return stats.requests_live == 0 && stats.transfers == 0 && stats.quarantined == 0 &&
            real_runtime_quiet(instance->real);
 }
@@ -515,7 +488,7 @@ static void tear_down(struct instance *instance)
     verifier_free(instance->verifier);
     free(instance->regions);
     answers_free(instance->answers);
-    free(instance->node_memory);
+    real_node_free(&instance->node);
     check_context_set(NULL);
     free(instance);
 }
@@ -540,7 +513,7 @@ bool instance_run(const struct instance_start *start, char *error, size_t error_
             say_trouble(instance);
     }
     bool good = instance->trouble[0] == '\0';
-    if (!recording_free(instance->recording) && good) {
+    if (!real_node_close(&instance->node) && good) {
         good = false;
         snprintf(instance->trouble, sizeof instance->trouble, "the recording could not be written");
     }

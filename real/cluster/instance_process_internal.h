@@ -6,7 +6,7 @@
 #include "real/executor/executors.h"
 #include "real/cluster/instance_process.h"
 #include "real/runtime/real_runtime.h"
-#include "real/runtime/recording.h"
+#include "real/cluster/real_node.h"
 #include "real/cluster/summary.h"
 #include "real/runtime/verifier.h"
 
@@ -24,11 +24,9 @@ struct instance {
     char nics_text[NICS_TEXT_BYTES];
     struct mesh *mesh;
     struct real_runtime *real;
-    struct recording *recording;
     struct verifier *verifier;
     struct answers *answers;
-    struct node *node;
-    void *node_memory;
+    struct real_node node;
     struct check_context check;
 
     /* Meeting the others. */

@@ -83,7 +83,7 @@ void instance_finish(struct instance *instance)
     unsigned char *bytes = malloc(INSTANCE_END_BYTES_MAX);
     CHECK(end != NULL && bytes != NULL);
     end->ledger = *real_runtime_ledger(instance->real);
-    end->stats = node_stats(instance->node);
+    end->stats = node_stats(instance->node.node);
     end->quiet = real_runtime_quiet(instance->real);
     if (instance->verifier != NULL) {
         end->ledger.pieces_verified = verifier_compared(instance->verifier);

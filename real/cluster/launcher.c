@@ -4,6 +4,7 @@
 
 #include "base/arith.h"
 #include "host/interrupt.h"
+#include "real/executor/executor.h"
 #include "real/memory/shared_memory.h"
 
 #include <errno.h>
@@ -28,21 +29,9 @@ static void *allocate(size_t count, size_t size)
     return memory;
 }
 
-void launcher_break(struct launcher *launcher, enum launch_status status, const char *format, ...)
-{
-    if (launcher->broken)
-        return;
-    launcher->broken = true;
-    launcher->result->status = status;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(launcher->result->text, sizeof launcher->result->text, format, arguments);
-    va_end(arguments);
-}
-
 const char *launcher_name(const struct launcher *launcher, uint32_t node)
 {
-    return launcher->world->deployment->instances[node].name;
+    return launcher->world.deployment->instances[node].name;
 }
 
 /* ---- Listening --------------------------------------------------------------------------------------------------- */
@@ -51,22 +40,12 @@ const char *launcher_name(const struct launcher *launcher, uint32_t node)
 static void on_record(void *self, const struct timed_record *record)
 {
     struct launcher *launcher = self;
-    struct run_summary *summary = &launcher->result->summary;
-    summary->trace_hash = trace_hash_fold(summary->trace_hash, record->time_ns, &record->record);
+    const struct run_listener *listener = &launcher->run->config->listener;
+    launcher->trace_hash = trace_hash_fold(launcher->trace_hash, record->time_ns, &record->record);
     check_context_append(&launcher->check, record->time_ns, &record->record);
-    if (record->record.request != TRACE_NO_REQUEST)
-        launcher->last_record_ns = record->time_ns;
-    recorder_trace(launcher->recorder, record->time_ns, &record->record);
-}
-
-static void on_row(void *self, const struct request_row *row, bool met)
-{
-    (void)met; /* counted in the summary */
-    struct launcher *launcher = self;
-    struct request_row told = *row;
-    told.conversation = launcher_conversation(launcher, row->request);
-    if (launcher->config->row != NULL && !launcher->config->row(launcher->config->self, &told))
-        launcher->stop = true;
+    run_trace(launcher->run, record->time_ns, &record->record);
+    if (listener->trace != NULL)
+        listener->trace(listener->self, record->time_ns, &record->record);
 }
 
 static void own_trace(void *self, int64_t now_ns, const struct trace_record *record)
@@ -77,11 +56,7 @@ static void own_trace(void *self, int64_t now_ns, const struct trace_record *rec
 
 static void handle(void *self, const struct event *event)
 {
-    struct launcher *launcher = self;
-    if (launcher->recording != NULL)
-        recording_handle(launcher->recording, event);
-    else
-        node_handle(launcher->node, event);
+    real_node_handle(&((struct launcher *)self)->node, event);
 }
 
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */
@@ -97,26 +72,13 @@ static bool make_token(struct launcher *launcher)
 
 static bool make_node(struct launcher *launcher)
 {
-    const struct node_config *config = &launcher->world->deployment->configs[0];
-    struct runtime *seam = real_runtime_seam(launcher->real);
-    if (launcher->config->options->record_events != NULL) {
-        char path[1200];
-        char error[1300];
-        snprintf(path, sizeof path, "%s/node-0.events", launcher->config->options->record_events);
-        launcher->recording = recording_make(path, seam, error, sizeof error);
-        if (launcher->recording == NULL) {
-            launcher_break(launcher, LAUNCH_FAILED, "%s", error);
-            return false;
-        }
-        seam = recording_seam(launcher->recording);
-    }
-    size_t size = node_size(config, &seam->limits);
-    launcher->node_memory = allocate(1, size + 64);
-    uintptr_t at = ((uintptr_t)launcher->node_memory + 63) / 64 * 64;
-    launcher->node = node_make(config, seam, (void *)at, size);
-    if (launcher->recording != NULL)
-        recording_node(launcher->recording, launcher->node);
-    return true;
+    char error[1300];
+    bool good =
+        real_node_make(&launcher->node, &launcher->world.deployment->configs[0], real_runtime_seam(launcher->real),
+                       launcher->options->record_events, 0, error, sizeof error);
+    if (!good)
+        run_break(launcher->run, RUN_REFUSED, "%s", error);
+    return good;
 }
 
 static bool make_mesh(struct launcher *launcher)
@@ -124,38 +86,31 @@ static bool make_mesh(struct launcher *launcher)
     char error[256] = "";
     struct mesh_config config = {
         .node_count = launcher->node_count,
-        .bind = launcher->config->options->address,
+        .bind = launcher->options->address,
         .heartbeat_ns = HEARTBEAT_NS_DEFAULT,
-        .heartbeats_missed = launcher->config->options->heartbeats_missed,
+        .heartbeats_missed = launcher->options->heartbeats_missed,
         .listener = {.self = launcher, .up = launcher_up, .frame = launcher_frame, .down = launcher_down},
     };
     if (!make_token(launcher)) {
-        launcher_break(launcher, LAUNCH_FAILED, "no random bytes for the join token");
+        run_break(launcher->run, RUN_REFUSED, "no random bytes for the join token");
         return false;
     }
-    real_world_hello(launcher->world, 0, launcher->token, &config.own);
+    real_world_hello(&launcher->world, 0, launcher->token, &config.own);
     launcher->mesh = mesh_make(&config, error, sizeof error);
     if (launcher->mesh == NULL)
-        launcher_break(launcher, LAUNCH_FAILED, "%s", error);
+        run_break(launcher->run, RUN_REFUSED, "%s", error);
     return launcher->mesh != NULL;
 }
 
 static bool serves(void *self, uint32_t request)
 {
-    return node_serves(((struct launcher *)self)->node, request);
+    return node_serves(((struct launcher *)self)->node.node, request);
 }
 
 static void make_listeners(struct launcher *launcher)
 {
-    const struct scenario *scenario = launcher->world->scenario;
+    const struct scenario *scenario = launcher->world.scenario;
     launcher->merge = trace_merge_make(launcher->node_count, on_record, launcher);
-    launcher->recorder = recorder_make(&(struct recorder_config){
-        .warmup_ns = scenario->load.warmup_ns,
-        .warmup_requests = scenario->load.warmup_requests,
-        .targets = scenario->targets,
-        .node_count = launcher->node_count,
-        .sink = {.row = on_row, .self = launcher},
-    });
     launcher->request_answers =
         answers_make(&(struct answers_config){.vocab = scenario->model.vocab, .serves = serves, .self = launcher});
     launcher->real = real_runtime_make(&(struct real_config){
@@ -167,49 +122,62 @@ static void make_listeners(struct launcher *launcher)
         .mesh = launcher->mesh,
         .listener = {.self = launcher, .trace = own_trace, .after = launcher_after},
     });
-    if (launcher->config->options->tokens != NULL)
+    if (launcher->options->tokens != NULL)
         launcher->tokens = token_book_make();
-    if (launcher->config->transfer != NULL)
+    if (launcher->run->config->listener.transfer != NULL)
         launcher->transfers = transfer_book_make();
 }
 
-/* Starts the others, or tells them where the front is. */
+/* One line where devices are shared. */
+static void tell_sharing(const struct launcher *launcher)
+{
+    char why[256];
+    const struct device_ops *ops = executor_device(launcher->options->device, why, sizeof why);
+    uint32_t ranks = real_world_ranks_before(&launcher->world, launcher->node_count);
+    uint32_t count = ops->count == NULL ? 0 : ops->count(why, sizeof why);
+    if (count > 0 && count < ranks)
+        run_notice(launcher->run, "%" PRIu32 " ranks on %" PRIu32 " %s device%s: several share one", ranks, count,
+                   ops->name, count == 1 ? "" : "s");
+}
+
+/* Starts the others, or tells those that somebody else has started where the front listens. */
 static bool call_others(struct launcher *launcher)
 {
-    const struct launcher_config *config = launcher->config;
     char error[512] = "";
+    struct pmix_wire *wire = launcher->wire;
     bool good;
-    if (config->publish != NULL) {
-        good = config->publish(config->publish_self, config->options->address, mesh_port(launcher->mesh),
-                               launcher->token, error, sizeof error);
-    } else {
+    if (wire == NULL) {
+        tell_sharing(launcher);
         good = launcher_start_children(launcher, error, sizeof error);
+    } else if (wire->size != launcher->node_count) {
+        snprintf(error, sizeof error,
+                 "the front and %" PRIu32 " instances want %" PRIu32 " processes of the job, not %" PRIu32,
+                 launcher->node_count - 1, launcher->node_count, wire->size);
+        good = false;
+    } else {
+        good = pmix_wire_publish(wire, launcher->options->address, mesh_port(launcher->mesh), launcher->token, error,
+                                 sizeof error);
     }
     if (!good)
-        launcher_break(launcher, LAUNCH_FAILED, "%s", error);
+        run_break(launcher->run, RUN_REFUSED, "%s", error);
     return good;
 }
 
 static bool set_up(struct launcher *launcher)
 {
+    struct user_error error = {.set = false};
+    if (!real_world_check(&launcher->world, NULL, &error)) {
+        run_break(launcher->run, RUN_REFUSED, "%s", error.text);
+        return false;
+    }
     if (!make_mesh(launcher))
         return false;
     make_listeners(launcher);
-    return launcher_load_make(launcher) && make_node(launcher) && call_others(launcher);
+    launcher_load_make(launcher);
+    return make_node(launcher) && call_others(launcher);
 }
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
-
-static bool going_on(struct launcher *launcher)
-{
-    if (launcher->broken || launcher->stop)
-        return false;
-    if (interrupt_requested()) {
-        launcher->stop = true;
-        return false;
-    }
-    return true;
-}
 
 static bool all_ready(const struct launcher *launcher)
 {
@@ -231,6 +199,7 @@ static void start(struct launcher *launcher)
         usleep(1000);
     real_runtime_origin(launcher->real, origin_ns);
     real_runtime_deliver(launcher->real, &(struct event){.kind = EVENT_START});
+    run_begin(launcher->run);
     launcher_feed(launcher, 0);
 }
 
@@ -272,26 +241,29 @@ static void stop(struct launcher *launcher, uint32_t within_ms)
     trace_merge_release(launcher->merge);
 }
 
-/* False: it came to another end than the run's own. */
-static bool serve(struct launcher *launcher)
+/* False: every request has arrived and ended, or the run came to another end than its own. */
+static bool serve(void *self)
 {
-    int64_t limit_ns = launcher->config->options->limit_ns;
-    while (going_on(launcher)) {
-        if (!launcher->started && all_ready(launcher))
-            start(launcher);
-        turn(launcher);
-        if (launcher->started && launcher_served(launcher))
-            return !launcher->broken;
-        if (clock_now_ns() - launcher->began_ns > limit_ns) {
-            char text[3500];
-            if (launcher->started)
-                stop(launcher, DIAGNOSE_MS);
-            launcher_diagnose(launcher, text, sizeof text);
-            launcher_break(launcher, LAUNCH_LIMIT, "the run took longer than %" PRId64 " s: %s", limit_ns / NS_PER_S,
-                           text);
-        }
+    struct launcher *launcher = self;
+    int64_t limit_ns = launcher->options->limit_s * NS_PER_S;
+    if (interrupt_requested()) {
+        launcher->run->stopped = true;
+        return false;
     }
-    return false;
+    if (!launcher->started && all_ready(launcher))
+        start(launcher);
+    turn(launcher);
+    if (launcher->started && launcher->front_live == 0 && run_fed(launcher->run))
+        return false;
+    if (clock_now_ns() - launcher->began_ns > limit_ns && !launcher->run->broken) {
+        char text[3500];
+        if (launcher->started)
+            stop(launcher, DIAGNOSE_MS);
+        launcher_diagnose(launcher, text, sizeof text);
+        run_break(launcher->run, RUN_NO_PROGRESS, "the run took longer than %" PRId64 " s: %s", limit_ns / NS_PER_S,
+                  text);
+    }
+    return true;
 }
 
 /* How far the clocks have drifted apart since they were aligned. Nodes answer until the front hangs up. */
@@ -308,68 +280,104 @@ static void align_again(struct launcher *launcher)
     }
 }
 
-static void finish(struct launcher *launcher)
+static void close_files(struct launcher *launcher)
 {
-    int64_t end_ns = real_runtime_now_ns(launcher->real);
+    char error[512] = "";
+    if (launcher->tokens != NULL && !token_book_write(launcher->tokens, launcher->options->tokens, error, sizeof error))
+        run_break(launcher->run, RUN_REFUSED, "%s", error);
+    if (!real_node_close(&launcher->node))
+        run_break(launcher->run, RUN_REFUSED, "the recording could not be written");
+}
+
+static void finish(void *self)
+{
+    struct launcher *launcher = self;
+    const struct run_listener *listener = &launcher->run->config->listener;
     stop(launcher, DRAIN_MS);
-    if (interrupt_requested() || launcher->stop)
+    if (interrupt_requested())
+        launcher->run->stopped = true;
+    if (launcher->run->stopped)
         return;
     align_again(launcher);
     for (uint32_t i = 1; i < launcher->node_count; i++)
         if (!launcher->remotes[i].finished && !launcher->remotes[i].lost)
-            launcher_break(launcher, LAUNCH_UNSOUND, "%s did not come to its end", launcher_name(launcher, i));
+            run_break(launcher->run, RUN_INVARIANT, "%s did not come to its end", launcher_name(launcher, i));
     launcher_judge(launcher);
-    launcher_summarize(launcher, end_ns);
     for (uint32_t i = 0; launcher->transfers != NULL && i < transfer_book_count(launcher->transfers); i++)
-        launcher->config->transfer(launcher->config->self, transfer_book_row(launcher->transfers, i));
-    char error[512] = "";
-    if (launcher->tokens != NULL &&
-        !token_book_write(launcher->tokens, launcher->config->options->tokens, error, sizeof error))
-        launcher_break(launcher, LAUNCH_FAILED, "%s", error);
-    if (!launcher->broken)
-        launcher->result->status = LAUNCH_COMPLETE;
+        listener->transfer(listener->self, transfer_book_row(launcher->transfers, i));
+    close_files(launcher);
 }
 
-static void tear_down(struct launcher *launcher)
+static void tear_down(void *self)
 {
+    struct launcher *launcher = self;
     /* Hanging up is the word to end; only then are they waited for. */
     mesh_free(launcher->mesh);
     children_end(launcher->children);
     launcher_load_free(launcher);
-    if (!recording_free(launcher->recording))
-        launcher_break(launcher, LAUNCH_FAILED, "the recording could not be written");
     real_runtime_free(launcher->real);
     trace_merge_free(launcher->merge);
-    recorder_free(launcher->recorder);
     answers_free(launcher->request_answers);
     token_book_free(launcher->tokens);
     transfer_book_free(launcher->transfers);
     for (uint32_t i = 0; i < launcher->node_count; i++)
         free(launcher->remotes[i].end);
     free(launcher->remotes);
-    free(launcher->node_memory);
+    real_node_free(&launcher->node);
     check_context_set(NULL);
+    free(launcher);
 }
 
-void launcher_run(const struct launcher_config *config, struct launch_result *result)
+static void *make(struct run *run, struct user_error *error)
 {
-    *result = (struct launch_result){.status = LAUNCH_STOPPED};
+    const struct launcher_options *options = run->config->options;
     struct launcher *launcher = allocate(1, sizeof *launcher);
-    launcher->config = config;
-    launcher->result = result;
-    launcher->world = config->world;
-    launcher->node_count = config->world->deployment->node_count;
+    launcher->run = run;
+    launcher->options = options->options;
+    launcher->wire = options->wire;
+    launcher->world = (struct real_world){.scenario = run->config->scenario,
+                                          .recorded = run->config->recorded,
+                                          .deployment = run->deployment,
+                                          .seed = run->config->seed};
+    launcher->node_count = run->deployment->node_count;
     launcher->remotes = allocate(launcher->node_count, sizeof *launcher->remotes);
     for (uint32_t i = 0; i < launcher->node_count; i++)
         launcher->remotes[i].replace_at_ns = TIME_NEVER;
     launcher->arrival_timer = -1;
-    launcher->counted_ns = TIME_NEVER;
     launcher->began_ns = clock_now_ns();
-    launcher->check.seed = config->world->seed;
+    launcher->check.seed = run->config->seed;
     check_context_set(&launcher->check);
     signal(SIGPIPE, SIG_IGN);
-    if (set_up(launcher) && serve(launcher))
-        finish(launcher);
+    if (set_up(launcher))
+        return launcher;
+    user_error_set(error, NULL, 0, NULL, "%s", run->result->text);
     tear_down(launcher);
-    free(launcher);
+    return NULL;
 }
+
+static int64_t now_ns(const void *self)
+{
+    const struct launcher *launcher = self;
+    return launcher->started ? real_runtime_now_ns(launcher->real) : 0;
+}
+
+static uint32_t live(const void *self)
+{
+    return ((const struct launcher *)self)->front_live;
+}
+
+const struct run_backend real_backend = {
+    .stored_as = RESULTS_REAL,
+    .record = RECORD_SAMPLES,
+    .make = make,
+    .free = tear_down,
+    .now_ns = now_ns,
+    .live = live,
+    .arrive = launcher_arrive,
+    .wake = launcher_wake,
+    .answer_soon = launcher_answer_soon,
+    .count_from = launcher_count_from,
+    .turn = serve,
+    .end = finish,
+    .summarize = launcher_summarize,
+};

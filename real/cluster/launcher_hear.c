@@ -14,7 +14,7 @@
 static void name_peers(struct launcher *launcher, uint32_t node)
 {
     for (uint32_t i = 1; i < launcher->node_count; i++) {
-        if (!real_world_acquainted(launcher->world, node, i) || !launcher->remotes[i].up)
+        if (!real_world_acquainted(&launcher->world, node, i) || !launcher->remotes[i].up)
             continue;
         unsigned char bytes[CONTROL_ADDRESS_BYTES + 16];
         struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
@@ -45,7 +45,7 @@ void launcher_up(void *self, uint32_t node, const struct hello *hello)
     remote->place = *hello;
     real_runtime_peer_up(launcher->real, node, hello->incarnation);
     struct hello own;
-    real_world_hello(launcher->world, 0, launcher->token, &own);
+    real_world_hello(&launcher->world, 0, launcher->token, &own);
     /* Where there is one clock, there is nothing to estimate. */
     remote->clock_apart = own.clock[0] == '\0' || strcmp(own.clock, hello->clock) != 0;
     if (remote->clock_apart) {
@@ -97,15 +97,12 @@ static bool ready(struct launcher *launcher, uint32_t node, const struct frame *
 {
     struct remote *remote = &launcher->remotes[node];
     char text[NICS_TEXT_BYTES];
-    char notice[NICS_TEXT_BYTES + 64];
     if (remote->ready || !ready_read(frame, &remote->nics, text))
         return false;
     remote->ready = true;
     /* Worth a line to whoever looks at transfers. */
-    if (launcher->transfers != NULL && launcher->config->notice != NULL && remote->nics.ranks > 0) {
-        snprintf(notice, sizeof notice, "%s over %s", launcher_name(launcher, node), text);
-        launcher->config->notice(launcher->config->self, notice);
-    }
+    if (launcher->transfers != NULL && remote->nics.ranks > 0)
+        run_notice(launcher->run, "%s over %s", launcher_name(launcher, node), text);
     return true;
 }
 
@@ -135,21 +132,22 @@ static bool token_batch(struct launcher *launcher, const struct frame *frame)
         struct device_token token;
         token_row_read(&reader, &token);
         if (!reader.bad && launcher->tokens != NULL && !token_book_add(launcher->tokens, &token))
-            launcher_break(launcher, LAUNCH_UNSOUND, "request %u: token %u was produced twice, and not alike",
-                           token.request, token.position);
+            run_break(launcher->run, RUN_INVARIANT, "request %u: token %u was produced twice, and not alike",
+                      token.request, token.position);
     }
     return read_end(&reader);
 }
 
 static bool rows(struct launcher *launcher, uint32_t node, const struct frame *frame)
 {
+    const struct run_listener *listener = &launcher->run->config->listener;
     struct step_row step;
     struct transfer_row transfer;
     if (frame->kind == FRAME_STEPS) {
         if (!step_row_read(frame, (uint16_t)node, &step))
             return false;
-        if (launcher->config->steps != NULL)
-            launcher->config->steps(launcher->config->self, &step);
+        if (listener->steps != NULL)
+            listener->steps(listener->self, &step);
         return true;
     }
     if (!transfer_row_read(frame, (uint16_t)node, &transfer))
@@ -201,22 +199,19 @@ void launcher_frame(void *self, uint32_t node, const struct frame *frame)
         break;
     case FRAME_TROUBLE:
         if (!launcher->started)
-            launcher_break(launcher, LAUNCH_FAILED, "%s: %.*s", launcher_name(launcher, node), (int)frame->length,
-                           (const char *)frame->body);
-        else if (launcher->config->notice != NULL) {
-            char text[600];
-            snprintf(text, sizeof text, "%s: %.*s", launcher_name(launcher, node), (int)min_u32(frame->length, 400),
-                     (const char *)frame->body);
-            launcher->config->notice(launcher->config->self, text);
-        }
+            run_break(launcher->run, RUN_REFUSED, "%s: %.*s", launcher_name(launcher, node), (int)frame->length,
+                      (const char *)frame->body);
+        else
+            run_notice(launcher->run, "%s: %.*s", launcher_name(launcher, node), (int)min_u32(frame->length, 400),
+                       (const char *)frame->body);
         break;
     default:
         sense = false;
         break;
     }
     if (!sense)
-        launcher_break(launcher, LAUNCH_FAILED, "%s sent a frame that makes no sense (kind %u)",
-                       launcher_name(launcher, node), frame->kind);
+        run_break(launcher->run, RUN_REFUSED, "%s sent a frame that makes no sense (kind %u)",
+                  launcher_name(launcher, node), frame->kind);
 }
 
 void launcher_down(void *self, uint32_t node, const char *why)
@@ -232,14 +227,10 @@ void launcher_down(void *self, uint32_t node, const char *why)
     }
     remote->lost = true;
     if (!launcher->started) {
-        launcher_break(launcher, LAUNCH_FAILED, "%s: %s", launcher_name(launcher, node), why);
+        run_break(launcher->run, RUN_REFUSED, "%s: %s", launcher_name(launcher, node), why);
         return;
     }
-    char text[400];
-    snprintf(text, sizeof text, "%s is lost: %s", launcher_name(launcher, node), why);
-    if (launcher->config->notice != NULL)
-        launcher->config->notice(launcher->config->self, text);
-    launcher->result->nodes_lost++;
+    run_notice(launcher->run, "%s is lost: %s", launcher_name(launcher, node), why);
     trace_merge_promise(launcher->merge, node, INT64_MAX);
     real_runtime_peer_down(launcher->real, node);
     launcher_lost(launcher, node);

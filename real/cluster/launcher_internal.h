@@ -3,14 +3,13 @@
 #define TANDEM_REAL_CLUSTER_LAUNCHER_INTERNAL_H
 
 #include "host/check_host.h"
-#include "run/recorder.h"
-#include "world/load/workload.h"
 #include "real/control/clock_estimate.h"
 #include "real/cluster/children.h"
 #include "real/cluster/launcher.h"
 #include "real/runtime/real_runtime.h"
-#include "real/runtime/recording.h"
+#include "real/cluster/real_node.h"
 #include "real/cluster/summary.h"
+#include "real/cluster/token_book.h"
 #include "real/cluster/trace_merge.h"
 #include "real/cluster/transfer_book.h"
 
@@ -35,46 +34,42 @@ struct remote {
     struct instance_end *end;
 };
 
+struct requests {
+    uint32_t *items;
+    uint32_t count;
+    uint32_t room;
+};
+
 struct launcher {
-    const struct launcher_config *config;
-    struct launch_result *result;
-    const struct real_world *world;
+    struct run *run;
+    const struct real_options *options;
+    struct pmix_wire *wire;
+    struct real_world world; /* borrowed from the run */
     uint32_t node_count;
     unsigned char token[CONTROL_TOKEN_BYTES];
     struct mesh *mesh;
     struct real_runtime *real;
-    struct recording *recording;
-    struct node *node;
-    void *node_memory;
+    struct real_node node;
     struct children *children;
     struct remote *remotes;
     struct trace_merge *merge;
-    struct recorder *recorder;
-    struct workload *workload;
     struct answers *request_answers;
     struct token_book *tokens;       /* NULL: not asked for */
     struct transfer_book *transfers; /* NULL: not asked for */
     struct check_context check;
 
     int arrival_timer;
-    uint32_t front_live;     /* requests at the front, after its last event */
-    uint32_t *conversations; /* by request; NULL: there are none */
-    uint32_t conversation_room;
-    struct clients *clients; /* of a load whose requests follow answers, else NULL */
-    int64_t counted_ns;      /* arrival of the first request behind a warm-up of so many; TIME_NEVER: not yet */
-    int64_t last_record_ns;  /* of the run: when something last happened to a request */
+    int64_t wake_ns;       /* when the next arrival is due */
+    uint32_t front_live;   /* requests at the front, after its last event */
+    struct requests waits; /* whose clients send more when they are answered, in no particular order */
+    struct requests ended; /* of them, those that are to be answered */
+    uint64_t trace_hash;
 
     bool started;
     bool stopping;     /* nothing more arrives, and nobody is replaced any more */
-    bool stop;         /* the caller wants no more rows */
-    bool broken;       /* result->text says why */
     int64_t began_ns;  /* CLOCK_MONOTONIC */
     int64_t origin_ns; /* time 0 of the run */
 };
-
-/* The first thing that goes wrong is the one that is told. */
-void launcher_break(struct launcher *launcher, enum launch_status status, const char *format, ...)
-    USER_ERROR_FORMAT(3, 4);
 
 const char *launcher_name(const struct launcher *launcher, uint32_t node);
 
@@ -92,18 +87,20 @@ void launcher_replace(struct launcher *launcher);                /* what is due 
 void launcher_send_start(struct launcher *launcher, uint32_t node, int64_t origin_ns);
 
 /* launcher_load.c: arrivals. */
-bool launcher_load_make(struct launcher *launcher);
+void launcher_load_make(struct launcher *launcher);
 void launcher_load_free(struct launcher *launcher);
+void launcher_arrive(void *self, const struct event *event);
+void launcher_wake(void *self, int64_t at_ns);
 void launcher_feed(void *self, uint32_t argument);
 void launcher_after(void *self, const struct event *event); /* the front has handled something */
+void launcher_answer_soon(void *self, uint32_t request);
 void launcher_answer(struct launcher *launcher);
+void launcher_count_from(void *self, int64_t from_ns);
 void launcher_say_counted(struct launcher *launcher, uint32_t node); /* since when gaps count, if they do */
-uint32_t launcher_conversation(const struct launcher *launcher, uint32_t request); /* 0: of none */
-bool launcher_served(const struct launcher *launcher); /* every request has arrived and ended */
 
 /* launcher_result.c: what it came to. */
 void launcher_judge(struct launcher *launcher);
-void launcher_summarize(struct launcher *launcher, int64_t end_ns);
+void launcher_summarize(void *self, struct run_result *result);
 void launcher_diagnose(struct launcher *launcher, char *text, size_t size);
 
 #endif

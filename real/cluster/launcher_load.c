@@ -8,99 +8,37 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* Requests whose clients wait for the answer, in no particular order, and behind them those that have ended since
- * launcher_answer() was last called. */
-struct clients {
-    uint32_t *requests;
-    uint32_t waiting;
-    uint32_t count;
-    uint32_t room;
-};
-
-/* Clients send more when they are answered. Where a run is played again, all comes when it came. */
-static struct clients *make_clients(const struct launcher *launcher)
+static void push(struct requests *requests, uint32_t request)
 {
-    enum arrival_kind arrivals = launcher->world->scenario->load.arrivals;
-    if ((arrivals != ARRIVAL_CLOSED && arrivals != ARRIVAL_SESSIONS) || launcher->config->arrivals != NULL)
-        return NULL;
-    struct clients *clients = calloc(1, sizeof *clients);
-    CHECK(clients != NULL);
-    return clients;
+    if (requests->count == requests->room) {
+        requests->room = max_u32(64, 2 * requests->room);
+        requests->items = realloc(requests->items, requests->room * sizeof *requests->items);
+        CHECK(requests->items != NULL);
+    }
+    requests->items[requests->count++] = request;
 }
 
-static void client_waits(struct clients *clients, uint32_t request)
+void launcher_load_make(struct launcher *launcher)
 {
-    if (clients->count == clients->room) {
-        clients->room = max_u32(64, 2 * clients->room);
-        clients->requests = realloc(clients->requests, clients->room * sizeof *clients->requests);
-        CHECK(clients->requests != NULL);
-    }
-    clients->requests[clients->count++] = clients->requests[clients->waiting];
-    clients->requests[clients->waiting++] = request;
-}
-
-/* The front tells nobody that a request has ended, but it lives there until it does. */
-static void find_ended(struct launcher *launcher, struct clients *clients)
-{
-    for (uint32_t i = 0; i < clients->waiting && clients->waiting > launcher->front_live;) {
-        uint32_t request = clients->requests[i];
-        if (node_serves(launcher->node, request)) {
-            i++;
-            continue;
-        }
-        clients->requests[i] = clients->requests[--clients->waiting];
-        clients->requests[clients->waiting] = request;
-    }
-}
-
-bool launcher_load_make(struct launcher *launcher)
-{
-    struct user_error error = {.set = false};
-    launcher->workload = workload_create_again(&launcher->world->scenario->load, launcher->world->seed,
-                                               launcher->world->recorded, launcher->config->arrivals, &error);
-    if (launcher->workload == NULL) {
-        launcher_break(launcher, LAUNCH_FAILED, "%s", error.text);
-        return false;
-    }
-    launcher->clients = make_clients(launcher);
+    launcher->wake_ns = TIME_NEVER;
     launcher->arrival_timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     CHECK(launcher->arrival_timer >= 0);
     real_runtime_watch(launcher->real, launcher->arrival_timer, launcher_feed, launcher, 0);
-    return true;
 }
 
 void launcher_load_free(struct launcher *launcher)
 {
-    workload_free(launcher->workload);
-    if (launcher->clients != NULL)
-        free(launcher->clients->requests);
-    free(launcher->clients);
-    free(launcher->conversations);
+    free(launcher->waits.items);
+    free(launcher->ended.items);
     if (launcher->arrival_timer >= 0)
         close(launcher->arrival_timer);
 }
 
-/* A request's row is written when all nodes have reported its end: its conversation may have gone on by then. */
-static void note_conversation(struct launcher *launcher, uint32_t request)
-{
-    if (request >= launcher->conversation_room) {
-        launcher->conversation_room = max_u32(request + 1, 2 * launcher->conversation_room);
-        launcher->conversations =
-            realloc(launcher->conversations, launcher->conversation_room * sizeof *launcher->conversations);
-        CHECK(launcher->conversations != NULL);
-    }
-    launcher->conversations[request] = workload_conversation(launcher->workload, request);
-}
-
-uint32_t launcher_conversation(const struct launcher *launcher, uint32_t request)
-{
-    return launcher->conversations == NULL ? 0 : launcher->conversations[request];
-}
-
 /* The first request that counts has come, and gaps between tokens count from now on: everybody is told. */
-static void begin_counting(struct launcher *launcher)
+void launcher_count_from(void *self, int64_t from_ns)
 {
-    launcher->counted_ns = max_i64(launcher->world->scenario->load.warmup_ns, real_runtime_now_ns(launcher->real));
+    (void)from_ns;
+    struct launcher *launcher = self;
     for (uint32_t i = 1; i < launcher->node_count; i++)
         launcher_say_counted(launcher, i);
 }
@@ -109,32 +47,26 @@ void launcher_say_counted(struct launcher *launcher, uint32_t node)
 {
     unsigned char bytes[8];
     struct frame_writer writer = {.bytes = bytes, .size = sizeof bytes};
-    write_u64(&writer, (uint64_t)launcher->counted_ns);
-    if (launcher->counted_ns != TIME_NEVER)
+    write_u64(&writer, (uint64_t)launcher->run->counted_ns);
+    if (launcher->run->counted_ns != TIME_NEVER)
         mesh_send(launcher->mesh, node, FRAME_COUNT, bytes, writer.used);
 }
 
-static void arrive(struct launcher *launcher, const struct workload_item *item)
+void launcher_arrive(void *self, const struct event *event)
 {
-    const struct load *load = &launcher->world->scenario->load;
-    if (!item->is_abort && load->warmup_requests > 0 && item->spec.id == load->warmup_requests)
-        begin_counting(launcher);
-    if (!item->is_abort && launcher->clients != NULL)
-        client_waits(launcher->clients, item->spec.id);
-    if (!item->is_abort && load->arrivals == ARRIVAL_SESSIONS)
-        note_conversation(launcher, item->spec.id);
-    real_runtime_deliver(launcher->real, &(struct event){.kind = EVENT_ARRIVAL,
-                                                         .status = item->is_abort ? ARRIVAL_ABORT : ARRIVAL_NEW,
-                                                         .id = item->spec.id,
-                                                         .data = &item->spec});
+    struct launcher *launcher = self;
+    if (event->status == ARRIVAL_NEW && run_answers(launcher->run))
+        push(&launcher->waits, (uint32_t)event->id);
+    real_runtime_deliver(launcher->real, event);
 }
 
-static void arm(struct launcher *launcher)
+void launcher_wake(void *self, int64_t at_ns)
 {
-    int64_t next_ns = workload_next_ns(launcher->workload);
+    struct launcher *launcher = self;
     struct itimerspec at = {.it_value = {0}};
-    if (next_ns != TIME_NEVER) {
-        int64_t wait_ns = max_i64(1, next_ns - real_runtime_now_ns(launcher->real));
+    launcher->wake_ns = at_ns;
+    if (at_ns != TIME_NEVER) {
+        int64_t wait_ns = max_i64(1, at_ns - real_runtime_now_ns(launcher->real));
         at.it_value.tv_sec = wait_ns / NS_PER_S;
         at.it_value.tv_nsec = wait_ns % NS_PER_S;
     }
@@ -145,46 +77,40 @@ void launcher_feed(void *self, uint32_t argument)
 {
     (void)argument;
     struct launcher *launcher = self;
-    struct workload_item item;
     uint64_t expired;
     ssize_t got = read(launcher->arrival_timer, &expired, sizeof expired);
     (void)got; /* EAGAIN: called to begin with, or set again since */
-    while (workload_next_ns(launcher->workload) <= real_runtime_now_ns(launcher->real) &&
-           workload_next(launcher->workload, &item))
-        arrive(launcher, &item);
-    arm(launcher);
+    while (launcher->wake_ns <= real_runtime_now_ns(launcher->real))
+        run_feed(launcher->run);
 }
 
+/* The front tells nobody that a request has ended, but it lives there until it does. */
 void launcher_after(void *self, const struct event *event)
 {
     (void)event;
     struct launcher *launcher = self;
-    launcher->front_live = node_stats(launcher->node).requests_live;
-    if (launcher->clients != NULL)
-        find_ended(launcher, launcher->clients);
+    struct requests *waits = &launcher->waits;
+    launcher->front_live = node_stats(launcher->node.node).requests_live;
+    for (uint32_t i = 0; i < waits->count && waits->count > launcher->front_live;) {
+        uint32_t request = waits->items[i];
+        if (node_serves(launcher->node.node, request)) {
+            i++;
+            continue;
+        }
+        waits->items[i] = waits->items[--waits->count];
+        run_ended(launcher->run, request);
+    }
 }
 
-/* A client whose request has ended sends its next one at once (closed loop) or when it has thought (conversation),
- * outside of the event in which it ended. */
+void launcher_answer_soon(void *self, uint32_t request)
+{
+    push(&((struct launcher *)self)->ended, request);
+}
+
+/* Outside of the event in which they ended. */
 void launcher_answer(struct launcher *launcher)
 {
-    struct clients *clients = launcher->clients;
-    struct workload_item item;
-    if (clients == NULL || clients->count == clients->waiting)
-        return;
-    while (clients->count > clients->waiting) {
-        uint32_t request = clients->requests[--clients->count];
-        int64_t now_ns = real_runtime_now_ns(launcher->real);
-        workload_answered(launcher->workload, request, now_ns);
-        if (launcher->world->scenario->load.arrivals == ARRIVAL_CLOSED &&
-            workload_closed_next(launcher->workload, now_ns, &item))
-            arrive(launcher, &item);
-    }
-    arm(launcher);
-}
-
-bool launcher_served(const struct launcher *launcher)
-{
-    return launcher->front_live == 0 && (launcher->clients == NULL || launcher->clients->count == 0) &&
-           workload_next_ns(launcher->workload) == TIME_NEVER;
+    struct requests *ended = &launcher->ended;
+    while (ended->count > 0)
+        run_answer(launcher->run, ended->items[--ended->count]);
 }

@@ -7,6 +7,7 @@
  */
 #include "real/cluster/launcher_internal.h"
 
+#include "real/cluster/memory_need.h"
 #include "base/arith.h"
 #include "real/memory/shared_memory.h"
 
@@ -17,22 +18,22 @@
 /* Replacements in a row that end before they take part, until no more are started: something else is wrong then. */
 #define IN_VAIN_MAX 3u
 
+/* Memory that a run takes, from which on it is told: less is nobody's concern. */
+#define TOLD_BYTES (UINT64_C(1) << 30)
+
 static struct children_config config_of(const struct launcher *launcher)
 {
-    const struct launcher_config *config = launcher->config;
+    const struct run_config *config = launcher->run->config;
     return (struct children_config){
         .node_count = launcher->node_count,
-        .world = launcher->world,
-        .scenario = launcher->world->scenario->path,
+        .scenario = launcher->world.scenario->path,
         .sets = config->sets,
         .set_count = config->set_count,
-        .seed = launcher->world->seed,
-        .options = config->options,
-        .front_address = config->options->address,
+        .seed = launcher->world.seed,
+        .options = launcher->options,
+        .front_address = launcher->options->address,
         .front_port = mesh_port(launcher->mesh),
         .token = launcher->token,
-        .notice = config->notice,
-        .notice_self = config->self,
     };
 }
 
@@ -47,12 +48,21 @@ static void child_died(void *self, uint32_t node)
     if (remote->replacing)
         launcher_in_vain(launcher, node);
     else if (!remote->lost)
-        launcher_break(launcher, LAUNCH_FAILED, "%s ended before it was ready", launcher_name(launcher, node));
+        run_break(launcher->run, RUN_REFUSED, "%s ended before it was ready", launcher_name(launcher, node));
 }
 
 bool launcher_start_children(struct launcher *launcher, char *error, size_t error_size)
 {
     struct children_config config = config_of(launcher);
+    struct memory_need need;
+    struct memory_there there = memory_there_now(launcher->options);
+    char text[256];
+    if (!memory_need_of(&launcher->world, launcher->options, &need, error, error_size) ||
+        !memory_suffices(&need, &there, error, error_size))
+        return false;
+    memory_need_text(&need, text, sizeof text);
+    if (memory_need_total(&need) >= TOLD_BYTES)
+        run_notice(launcher->run, "takes %s", text);
     launcher->children = children_start(&config, error, error_size);
     for (uint32_t i = 1; i < launcher->node_count && launcher->children != NULL; i++)
         real_runtime_watch(launcher->real, children_death_fd(launcher->children, i), child_died, launcher, i);
@@ -61,7 +71,7 @@ bool launcher_start_children(struct launcher *launcher, char *error, size_t erro
 
 static const struct pool *pool_of(const struct launcher *launcher, uint32_t node)
 {
-    return &launcher->world->scenario->pools[launcher->world->deployment->instances[node].pool];
+    return &launcher->world.scenario->pools[launcher->world.deployment->instances[node].pool];
 }
 
 /* Processes that somebody else has started are his to start again. */
@@ -74,10 +84,7 @@ void launcher_lost(struct launcher *launcher, uint32_t node)
 
 static void tell(const struct launcher *launcher, uint32_t node, const char *what)
 {
-    char text[600];
-    snprintf(text, sizeof text, "%s %s", launcher_name(launcher, node), what);
-    if (launcher->config->notice != NULL)
-        launcher->config->notice(launcher->config->self, text);
+    run_notice(launcher->run, "%s %s", launcher_name(launcher, node), what);
 }
 
 void launcher_in_vain(struct launcher *launcher, uint32_t node)

@@ -6,6 +6,7 @@
 #include "host/build_info.h"
 #include "real/control/mesh.h"
 #include "real/fabric/fabric_thread.h"
+#include "run/run.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -17,21 +18,23 @@
 /* Tokens of a request: all of them fit one frame of the control plane beside their message, and one mailbox. */
 #define REQUEST_TOKENS_REAL_MAX 131072u
 
-static bool check(const struct real_world *world, struct user_error *error)
+bool real_world_check(const struct real_world *world, const char *file, struct user_error *error)
 {
     const struct scenario *scenario = world->scenario;
+    if (scenario->faults != NULL)
+        user_error_set(error, file, 0, "faults", "they are played in simulation alone (--backend sim)");
     if (scenario->messenger.handoffs_max > FABRIC_REPORTS_MAX / 4)
-        user_error_set(error, scenario->path, 0, "messenger.handoffs_max", "for a real run at most %u, not %u",
+        user_error_set(error, file, 0, "messenger.handoffs_max", "for a real run at most %u, not %u",
                        FABRIC_REPORTS_MAX / 4, scenario->messenger.handoffs_max);
     if (world->deployment->configs[0].request_tokens_max > REQUEST_TOKENS_REAL_MAX)
-        user_error_set(error, scenario->path, 0, "load", "for a real run requests of at most %u tokens, not %u",
+        user_error_set(error, file, 0, "load", "for a real run requests of at most %u tokens, not %u",
                        REQUEST_TOKENS_REAL_MAX, world->deployment->configs[0].request_tokens_max);
     for (uint32_t i = 1; i < world->deployment->node_count; i++) {
         const char *name = world->deployment->instances[i].name;
         if (world->deployment->instances[i].ranks > RANKS_MAX)
-            user_error_set(error, scenario->path, 0, NULL, "%s has more than %d ranks", name, RANKS_MAX);
+            user_error_set(error, file, 0, NULL, "%s has more than %d ranks", name, RANKS_MAX);
         if (world->deployment->configs[i].scheduler.draft_tokens > 0)
-            user_error_set(error, scenario->path, 0, NULL, "%s drafts tokens; in a real run a step yields one", name);
+            user_error_set(error, file, 0, NULL, "%s drafts tokens; in a real run a step yields one", name);
     }
     return !error->set;
 }
@@ -39,37 +42,32 @@ static bool check(const struct real_world *world, struct user_error *error)
 bool real_world_load(struct real_world *world, const char *path, const struct scenario_override *sets, size_t set_count,
                      int64_t seed, struct user_error *error)
 {
-    *world = (struct real_world){.scenario = scenario_load(path, sets, set_count, error)};
-    if (world->scenario == NULL)
+    *world = (struct real_world){.own_scenario = scenario_load(path, sets, set_count, error)};
+    const struct scenario *scenario = world->scenario = world->own_scenario;
+    if (scenario == NULL)
         return false;
-    const struct scenario *scenario = world->scenario;
     world->seed = seed < 0 ? scenario->seed : (uint64_t)seed;
-    if (scenario->faults != NULL) {
-        user_error_set(error, scenario->path, 0, "faults", "they are played in simulation alone (--backend sim)");
+    world->recorded = world->own_recorded = scenario_trace(scenario, error);
+    if (error->set)
         return false;
-    }
-    if (scenario->load.arrivals == ARRIVAL_TRACE) {
-        world->recorded = trace_file_read(scenario->load.trace_path, scenario->load.trace_format, error);
-        if (world->recorded == NULL)
-            return false;
-    }
     struct deployment_choice choice = deployment_default(scenario);
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
     char why[1200] = "";
-    world->deployment = deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
+    world->deployment = world->own_deployment =
+        deployment_make(scenario, &choice, &sizes, world->seed, why, sizeof why);
     if (world->deployment == NULL) {
         user_error_set(error, scenario->path, 0, NULL, "%s", why);
         return false;
     }
-    return check(world, error);
+    return real_world_check(world, scenario->path, error);
 }
 
 void real_world_free(struct real_world *world)
 {
-    deployment_free(world->deployment);
-    trace_file_free(world->recorded);
-    if (world->scenario != NULL)
-        scenario_free(world->scenario);
+    deployment_free(world->own_deployment);
+    trace_file_free(world->own_recorded);
+    if (world->own_scenario != NULL)
+        scenario_free(world->own_scenario);
     *world = (struct real_world){0};
 }
 

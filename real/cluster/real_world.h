@@ -8,6 +8,7 @@
 #include "world/scenario/scenario_lua.h"
 #include "world/load/trace_reader.h"
 #include "real/control/frame.h"
+#include "real/cluster/real_options.h"
 #include "real/fabric/fabric.h"
 #include "real/memory/kv_memory.h"
 #include "real/executor/mailbox.h"
@@ -15,30 +16,19 @@
 /* Tickets of one node in flight. */
 #define REAL_WRITES_IN_FLIGHT 1024u
 
-/* How a real run differs from a simulated one. Texts are borrowed. */
-struct real_options {
-    const char *provider; /* NULL: the best that works */
-    const char *device;   /* "host", "cuda" */
-    const char *bind;     /* address of control and fabric, or the network that it is in, as the user said it; after
-                             commas those of further NICs */
-    char address[CONTROL_ADDRESS_BYTES]; /* that it comes to on this host */
-    char more[FABRIC_NICS_MAX - 1][CONTROL_ADDRESS_BYTES];
-    uint32_t more_count;
-    uint32_t nics;   /* rails an instance; 0: one a rank */
-    uint32_t window; /* writes in flight a rail */
-    uint32_t heartbeats_missed;
-    bool verify;
-    const char *record_events; /* folder, or NULL */
-    const char *tokens;        /* file that the tokens are written to, or NULL */
-    int64_t limit_ns;
+struct real_world {
+    const struct scenario *scenario;
+    const struct trace_file *recorded; /* of a trace load, else NULL */
+    const struct deployment *deployment;
+    uint64_t seed;
+    /* What real_world_load() made; NULL where it is borrowed. */
+    struct scenario *own_scenario;
+    struct trace_file *own_recorded;
+    struct deployment *own_deployment;
 };
 
-struct real_world {
-    struct scenario *scenario;
-    struct trace_file *recorded; /* of a trace load, else NULL */
-    struct deployment *deployment;
-    uint64_t seed;
-};
+/* Whether the world can be run for real: not everything that can be simulated. `file` is named in the error. */
+bool real_world_check(const struct real_world *world, const char *file, struct user_error *error);
 
 /* Loads the scenario and deploys it. False with an error; free in either case. */
 bool real_world_load(struct real_world *world, const char *path, const struct scenario_override *sets, size_t set_count,

@@ -129,4 +129,12 @@ struct device_prompt {
  * blocks share their tokens; else of the prompt's own seed. */
 uint32_t device_prompt_token_at(const struct device_prompt *prompt, uint32_t position, uint32_t vocab);
 
+/* A part of the model that no device computes; NULL: none. */
+static inline const char *device_unsupported(const struct architecture *a)
+{
+    if (a->index_topk > 0)
+        return "sparse attention";
+    return a->experts > 0 && a->moe_interval > 1 ? "experts in some layers only" : NULL;
+}
+
 #endif

@@ -7,5 +7,6 @@ return engine {
   prefill_experts = percent(160), -- as is this
   mixes = true,            -- chunked prefill: prompts and decoding sequences share a step
   graph_step = 8,          -- cudagraph_capture_sizes: 1, 2, 4, then multiples of 8
+  memory_share = "gpu",    -- gpu_memory_utilization: of the GPU, for weights, activations and KV
   graph_max = 512,         -- max_cudagraph_capture_size
 }

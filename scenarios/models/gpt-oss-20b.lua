@@ -15,5 +15,6 @@ return model {
   full_layers = 12,            -- layer_types: sliding and full alternate
   weights = "bf16",            -- quantization_config: modules_to_not_convert names attention, router, embeddings, head
   expert_weights = "fp4",      -- quantization_config: mxfp4
+  fp4_block = 32,              -- mxfp4: values that share a scale
   kv = "bf16",                 -- its release in bf16
 }

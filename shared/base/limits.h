@@ -32,6 +32,9 @@
 /* Bytes of one control message: the page list of the longest request, its prefix blocks, and headers. */
 #define MESSAGE_BYTES_MAX (REQUEST_PAGES_MAX * 4 + REQUEST_BLOCKS_MAX * 8 + 512)
 
+/* Tokens that a step verifies of a sequence beside its own: what engines do without a tree. */
+#define DRAFT_TOKENS_MAX 8
+
 /* Timer slots a node may use. */
 #define TIMERS_MAX 8
 

@@ -67,7 +67,7 @@ static const struct command *find_command(const struct command *const *list, con
     const char *names[NAMES_MAX];
     size_t count = 0;
     for (size_t k = 0; list[k] != NULL; k++) {
-        if (strcmp(list[k]->name, name) == 0)
+        if (strcmp(list[k]->name, name) == 0 || (list[k]->formerly != NULL && strcmp(list[k]->formerly, name) == 0))
             return list[k];
         CHECK(count < NAMES_MAX - 1);
         names[count++] = list[k]->name;

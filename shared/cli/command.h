@@ -2,7 +2,7 @@
  *
  * A command is a constant table: its name, its options and one function. The frame finds it, reads the options, writes
  * the help, and turns what is wrong with either into one line with the nearest name and exit status 2. It knows no
- * command but `help`; the binary brings the list (shared/cli/command_explain.c).
+ * command but `help`; the program brings the list (shared/cli/main.c).
  *
  * Options are written `--name`, `--name value` or `--name=value`, anywhere after the command; `--` ends them. Every
  * command has --help.
@@ -45,6 +45,7 @@ struct command_context {
 
 struct command {
     const char *name;
+    const char *formerly; /* an older name that is still understood, and not listed; NULL: none */
     const char *operands; /* as in the help: "SCENARIO", "A B", "[SUITE]"; "" for none */
     unsigned operands_min;
     unsigned operands_max;

@@ -52,14 +52,18 @@ static struct measured simulate(const struct scenario *scenario, const struct tr
 {
     struct deployment_choice choice = deployment_default(scenario);
     struct run_models models;
-    struct sim_options options = {.recorded = recorded, .models = &models};
+    struct run_config config = {.scenario = scenario,
+                                .choice = &choice,
+                                .seed = scenario->seed,
+                                .recorded = recorded,
+                                .options = &(struct sim_options){.models = &models}};
     struct run_result result;
     char why[1024];
     /* Reading kernel tables is not simulating: a plan does it once for thousands of runs. */
     if (!run_models_make(scenario, &choice, &models, why, sizeof why))
         return (struct measured){.complete = false};
     int64_t start_ns = monotonic_ns();
-    sim_run(scenario, &choice, scenario->seed, &options, &result);
+    run_play(&sim_backend, &config, &result);
     struct measured measured = {
         .complete = result.status == RUN_COMPLETE,
         .requests = result.summary.arrived,

@@ -1,7 +1,9 @@
 /* The two commands that need no simulation, explain and compare, and what all of them share. */
 #include "cli/command.h"
+#include "base/check.h"
 #include "run/compare/compare.h"
 #include "cli/explain_placement.h"
+#include "cli/explain_memory.h"
 #include "cli/explain_transfer.h"
 #include "host/interrupt.h"
 #include "host/output.h"
@@ -69,6 +71,12 @@ static bool explain_plan(const struct scenario *scenario, uint32_t prompt_tokens
     }
     uint32_t tail_writes = scenario_served(scenario, pool_of(scenario, ROLE_DECODE)).tail_writes;
     enum geometry_refusal refusal = transfer_plan_make(&source, 0, &destination, 0, 0, plan);
+    struct transfer_plan *behind = NULL;
+    if (refusal == GEOMETRY_OK && plan->window > 0) {
+        plan->behind = behind = malloc(sizeof *behind);
+        CHECK(behind != NULL);
+        refusal = transfer_plan_make_behind(&source, 0, &destination, 0, 0, behind);
+    }
     if (refusal != GEOMETRY_OK) {
         char text[512];
         explain_refusal(refusal, &source, &destination, text, sizeof text);
@@ -80,6 +88,7 @@ static bool explain_plan(const struct scenario *scenario, uint32_t prompt_tokens
     } else if (!explain_transfer_print(output->file, plan, tokens, tail_writes)) {
         user_error_set(error, NULL, 0, NULL, "the transfer plan could not be written");
     }
+    free(behind);
     free(plan);
     return !error->set;
 }
@@ -88,10 +97,12 @@ static void explain_scenario(const struct scenario *scenario, const struct outpu
 {
     if (output->format != OUTPUT_JSON) {
         scenario_explain(scenario, output->file);
+        explain_memory_print(scenario, output->file);
         explain_placement_print(scenario, output->file);
         return;
     }
     json_t *json = scenario_explain_json(scenario);
+    explain_memory_json(scenario, json);
     explain_placement_json(scenario, json);
     output_json(output, json);
     json_decref(json);

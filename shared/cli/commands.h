@@ -4,6 +4,8 @@
 
 #include "cli/run_options.h"
 
+extern const struct command command_run;
+extern const struct command command_replay;
 extern const struct command command_explain;
 extern const struct command command_compare;
 extern const struct command command_plan;
@@ -12,16 +14,10 @@ extern const struct command command_validate;
 extern const struct command command_pack;
 extern const struct command command_fuzz;
 extern const struct command command_check;
-extern const struct command command_trace;
+extern const struct command command_timeline;
 extern const struct command command_runs;
 extern const struct command command_show;
 extern const struct command command_rm;
 extern const struct command command_gc;
-
-/* The simulator as a backend of `tandem run`, and the options that it alone takes. */
-int run_simulated(const struct command_context *command, const struct arguments *arguments, struct user_error *error);
-int replay_simulated(const struct replay *replay, const struct command_context *command,
-                     const struct arguments *arguments, int64_t *run, struct user_error *error);
-extern const char *const run_simulated_alone[];
 
 #endif

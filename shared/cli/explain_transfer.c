@@ -20,6 +20,13 @@ struct transfer_totals {
 static struct transfer_totals transfer_totals(const struct transfer_plan *plan, uint32_t tokens, uint32_t tail_writes)
 {
     uint32_t units = transfer_units(plan, tokens);
+    uint32_t behind = transfer_units_behind(plan->window, plan->unit_tokens, tokens);
+    uint64_t left_out = 0; /* of windowed layers */
+    uint64_t bytes_left_out = 0;
+    if (behind > 0) {
+        left_out = mul_u64(behind, plan->writes_per_unit - plan->behind->writes_per_unit);
+        bytes_left_out = mul_u64(behind, plan->bytes_per_unit - plan->behind->bytes_per_unit);
+    }
     /* The same ranks and heads meet in every layer, so layers have equal shares. */
     CHECK(plan->writes_per_unit % plan->layers == 0);
     return (struct transfer_totals){
@@ -27,8 +34,8 @@ static struct transfer_totals transfer_totals(const struct transfer_plan *plan, 
         .source_pages = ceil_div_u32(units, plan->source_units_per_page),
         .destination_pages = ceil_div_u32(units, plan->destination_units_per_page),
         .writes_per_layer = mul_u64(plan->writes_per_unit / plan->layers, units),
-        .expected = transfer_expected(plan, units, tail_writes),
-        .bytes = mul_u64(plan->bytes_per_unit, units),
+        .expected = transfer_expected(plan, units, tail_writes) - left_out,
+        .bytes = mul_u64(plan->bytes_per_unit, units) - bytes_left_out,
     };
 }
 
@@ -60,9 +67,10 @@ json_t *explain_transfer_json(const struct transfer_plan *plan, uint32_t tokens,
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "tokens", (json_int_t)tokens,
                      "unit_tokens", (json_int_t)plan->unit_tokens, "units", (json_int_t)totals.units, "source_pages",
                      (json_int_t)totals.source_pages, "pages", (json_int_t)totals.destination_pages, "planes",
-                     (json_int_t)plan->planes, "layers", (json_int_t)plan->layers, "n_expected",
-                     (json_int_t)totals.expected, "tail_writes", (json_int_t)tail_writes, "writes_per_layer",
-                     (json_int_t)totals.writes_per_layer, "bytes", (json_int_t)totals.bytes, "pairs", pairs);
+                     (json_int_t)plan->planes + plan->pairs[plan->pair_count - 1].plane_first, "layers",
+                     (json_int_t)plan->layers, "n_expected", (json_int_t)totals.expected, "tail_writes",
+                     (json_int_t)tail_writes, "writes_per_layer", (json_int_t)totals.writes_per_layer, "bytes",
+                     (json_int_t)totals.bytes, "pairs", pairs);
 }
 
 /* ---- Table ----------------------------------------------------------------------------------------------------- */
@@ -184,8 +192,17 @@ bool explain_transfer_print(FILE *stream, const struct transfer_plan *plan, uint
             " at the destination\n",
             totals.source_pages, plan->unit_tokens * plan->source_units_per_page, totals.destination_pages,
             plan->unit_tokens * plan->destination_units_per_page);
-    fprintf(stream, "planes           %u (%s)\n", (unsigned)plan->planes, plan->planes == 1 ? "latent" : "K and V");
+    const struct transfer_pair *last = &plan->pairs[plan->pair_count - 1];
+    fprintf(stream, "planes           %u (%s)\n", (unsigned)last->plane_first + plan->planes,
+            last->plane_first > 0 ? "latent and indexer keys"
+            : plan->planes == 1   ? "latent"
+                                  : "K and V");
     fprintf(stream, "layers           %u, %" PRIu64 " writes each\n", (unsigned)plan->layers, totals.writes_per_layer);
+    if (plan->window > 0)
+        fprintf(stream,
+                "window           %" PRIu32 " tokens in %u layers, which leave out %" PRIu32 " units behind it\n",
+                plan->window, (unsigned)(plan->layers - plan->behind->layers_carried),
+                transfer_units_behind(plan->window, plan->unit_tokens, tokens));
     fprintf(stream, "bytes            %" PRIu64 "\n", totals.bytes);
     fprintf(stream, "expected N       %" PRIu64 " writes, of which %" PRIu32 " carry the tail\n\n", totals.expected,
             tail_writes);

@@ -1,9 +1,11 @@
-/* See run_command.h. */
+/* See run_options.h. */
 #define _XOPEN_SOURCE 700 /* realpath */
 
 #include "cli/run_options.h"
 
+#include "base/check.h"
 #include "cli/report_run.h"
+#include "real/cluster/real_options.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -100,28 +102,6 @@ bool run_record_read(const struct arguments *arguments, uint32_t *record, struct
     return true;
 }
 
-uint32_t run_params(const struct scenario_override *sets, size_t count, struct results_param *params)
-{
-    uint32_t kept = 0;
-    for (size_t k = 0; k < count; k++) {
-        bool last = true;
-        for (size_t later = k + 1; later < count; later++)
-            last = last && strcmp(sets[later].path, sets[k].path) != 0;
-        if (last)
-            params[kept++] = (struct results_param){sets[k].path, sets[k].value};
-    }
-    return kept;
-}
-
-uint32_t run_replay_param(int64_t replay_of, char text[24], struct results_param *param)
-{
-    if (replay_of == 0)
-        return 0;
-    snprintf(text, 24, "%" PRId64, replay_of);
-    *param = (struct results_param){RESULTS_REPLAY_PARAM, text};
-    return 1;
-}
-
 /* ---- The answer -------------------------------------------------------------------------------------------------- */
 
 static void tell_overrides(const struct scenario_override *overrides, size_t count, FILE *err)
@@ -188,7 +168,18 @@ int run_tell(struct results *store, int64_t run, struct scenario *scenario, cons
     return EXIT_WORSE;
 }
 
+void run_tell_notice(void *file, const char *text)
+{
+    fprintf(file, "%s\n", text);
+}
+
 /* ---- Backends ---------------------------------------------------------------------------------------------------- */
+
+#define REAL_TEXT(field, name, argument, help, otherwise) {name, argument, "real: " help, OPTION_TEXT},
+#define REAL_CHOICE(field, name, argument, help, otherwise) {name, argument, "real: " help, OPTION_CHOICE},
+#define REAL_NUMBER(field, name, argument, help, least, most, otherwise)                                               \
+    {name, argument, "real: " help, OPTION_INTEGER},
+#define REAL_FLAG(field, name, help) {name, NULL, "real: " help, OPTION_FLAG},
 
 const struct option run_options[] = {
     {"backend", "sim|real", "simulate it (sim), or run it with processes and a fabric (real)", OPTION_CHOICE},
@@ -199,54 +190,29 @@ const struct option run_options[] = {
     {"db", "FILE", "the results database (tandem.db)", OPTION_TEXT},
     {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
     {"threads", "N", "sim: of a sweep (one a processor)", OPTION_INTEGER},
-    {"provider", "NAME", "real: of libfabric: shm, tcp, net, verbs, efa (default auto: the best that works)",
-     OPTION_TEXT},
-    {"device", "host|cuda", "real: what computes the steps (host)", OPTION_CHOICE},
-    {"bind", "ADDRESS,...", "real: own IPv4 address, or its network (10.0.0.0/24), a NIC; default 127.0.0.1",
-     OPTION_TEXT},
-    {"nics", "N", "real: endpoints an instance writes over (one a rank)", OPTION_INTEGER},
-    {"window", "N", "real: writes in flight an endpoint (64)", OPTION_INTEGER},
-    {"heartbeats", "N", "real: missed, of 200 ms, until a node is lost (10)", OPTION_INTEGER},
-    {"limit", "SECONDS", "real: end a run that takes longer (600)", OPTION_INTEGER},
-    {"verify", NULL, "real: compare digests of all KV before and after its transfer", OPTION_FLAG},
-    {"tokens", "FILE", "real: write the tokens as request,position,token", OPTION_TEXT},
-    {"record-events", "FOLDER", "real: write down what each node was told and did", OPTION_TEXT},
-    {NULL, NULL, NULL, OPTION_FLAG},
+    REAL_OPTIONS(REAL_TEXT, REAL_CHOICE, REAL_NUMBER, REAL_FLAG){NULL, NULL, NULL, OPTION_FLAG},
 };
 
-static const struct backend *find_backend(const struct backend *backends, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(backends[i].name, name) == 0)
-            return &backends[i];
-    return NULL; /* the option's choices are the table's names */
-}
-
-const struct backend *backend_choose(const struct backend *backends, size_t count, const char *otherwise,
-                                     const struct arguments *arguments, struct user_error *error)
+const struct backend *backend_choose(const char *otherwise, const struct arguments *arguments, struct user_error *error)
 {
     const char *name = argument_text(arguments, "backend");
     name = name == NULL ? otherwise : name;
-    const struct backend *chosen = find_backend(backends, count, name);
-    if (chosen == NULL || chosen->run == NULL) {
-        user_error_set(error, NULL, 0, NULL, "--backend %s: %s", name,
-                       chosen == NULL ? "this program does not know it" : chosen->absent);
+    size_t at = 0;
+    while (strcmp(backends[at]->name, name) != 0)
+        CHECK(backends[++at] != NULL); /* the option's choices are the table's names */
+    const struct backend *chosen = backends[at];
+    if (chosen->run == NULL) {
+        user_error_set(error, NULL, 0, NULL, "--backend %s: %s", name, chosen->absent);
         return NULL;
     }
-    for (size_t i = 0; i < count; i++) {
-        for (size_t k = 0; &backends[i] != chosen && backends[i].alone[k] != NULL; k++) {
-            if (!argument_given(arguments, backends[i].alone[k]))
+    for (size_t i = 0; backends[i] != NULL; i++) {
+        const char *const *alone = backends[i]->alone;
+        for (size_t k = 0; i != at && alone[k] != NULL; k++) {
+            if (!argument_given(arguments, alone[k]))
                 continue;
-            user_error_set(error, NULL, 0, NULL, "--%s is for --backend %s", backends[i].alone[k], backends[i].name);
+            user_error_set(error, NULL, 0, NULL, "--%s is for --backend %s", alone[k], backends[i]->name);
             return NULL;
         }
     }
     return chosen;
-}
-
-int run_by_backend(const struct backend *backends, size_t count, const struct command_context *command,
-                   const struct arguments *arguments, struct user_error *error)
-{
-    const struct backend *chosen = backend_choose(backends, count, backends[0].name, arguments, error);
-    return chosen == NULL ? EXIT_USER : chosen->run(command, arguments, error);
 }

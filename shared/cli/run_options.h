@@ -1,12 +1,12 @@
-/* What the commands that run scenarios have in common, whichever runtime runs them: options, overrides, the answer; and
- * `tandem run`'s choice of a backend.
+/* What the commands that run scenarios have in common, whichever runtime runs them: options, overrides, the choice of a
+ * backend, the answer.
  */
 #ifndef TANDEM_CLI_RUN_OPTIONS_H
 #define TANDEM_CLI_RUN_OPTIONS_H
 
 #include "cli/command.h"
 #include "host/output.h"
-#include "run/results/results.h"
+#include "run/backend.h"
 #include "world/scenario/scenario_lua.h"
 #include "world/load/workload.h"
 
@@ -35,17 +35,6 @@ const char *database_path(const struct arguments *arguments);
 /* --record as bits of enum results_record. False with an error. */
 bool run_record_read(const struct arguments *arguments, uint32_t *record, struct user_error *error);
 
-/* Room for what a run can have been set to. */
-#define RUN_PARAMS_MAX (RESULTS_ORIGIN_PARAMS_MAX + SETS_MAX + SCENARIO_VARY_MAX + 1)
-
-/* What was set is stored with the run: it is how the run can be had again. Of a path set twice the last one counts.
- * `params` has room for `count`; returns how many there are. */
-uint32_t run_params(const struct scenario_override *sets, size_t count, struct results_param *params);
-
-/* The parameter that marks a replay of that run, in *param and `text`; returns how many there are: 0 where it is
- * none. */
-uint32_t run_replay_param(int64_t replay_of, char text[24], struct results_param *param);
-
 /* Shows a stored run, or adds it to `answers` for report_runs() where the format is JSON or it is one of a sweep, and
  * asks the scenario what it expected. Returns EXIT_OK, EXIT_WORSE, or EXIT_USER with an error. `overrides` are the
  * variant's, of a sweep. */
@@ -55,39 +44,32 @@ int run_tell(struct results *store, int64_t run, struct scenario *scenario, cons
 
 /* ---- Backends ---------------------------------------------------------------------------------------------------- */
 
-/* Options of `tandem run`, of all backends together. */
+/* Options of `tandem run` and `tandem replay`, of all backends together. */
 extern const struct option run_options[];
-
-/* A stored run that is played again: its scenario, with all that was set, and the arrivals that it had. */
-struct replay {
-    struct results *store; /* open for writing */
-    int64_t run;
-    const char *path;
-    const struct scenario_override *sets;
-    size_t set_count;
-    uint64_t seed;
-    uint32_t record;
-    struct workload_arrivals arrivals;
-};
 
 /* One way to run a scenario. The program makes the table of them: neither runtime knows the other. */
 struct backend {
     const char *name;
-    int (*run)(const struct command_context *command, const struct arguments *arguments, struct user_error *error);
-    /* Stores the new run and says which it is; returns an exit status. */
-    int (*replay)(const struct replay *replay, const struct command_context *command, const struct arguments *arguments,
-                  int64_t *run, struct user_error *error);
+    const struct run_backend *run;
     const char *absent;       /* where run is NULL: a sentence why */
     const char *const *alone; /* names of options that only this backend takes; ends with NULL */
+    /* Reads its own options, for struct run_config.options, and looks whether they can be met. False with an error, or
+     * with an exit status where this process is done: one of several that serve a run that another process leads.
+     * `sets` are NULL for a replay, which leads always. NULL: it has none. */
+    bool (*prepare)(const struct command_context *command, const struct arguments *arguments,
+                    const struct scenario_sets *sets, const void **options, int *exit, struct user_error *error);
+    void (*release)(void);     /* after prepare(), whatever it returned */
+    bool (*one_at_most)(void); /* that this process cannot run more than one; NULL: never */
 };
 
-/* Runs what --backend names, the first of the table by default, after refusing options of the others. */
-int run_by_backend(const struct backend *backends, size_t count, const struct command_context *command,
-                   const struct arguments *arguments, struct user_error *error);
+extern const struct backend *const backends[]; /* the first is the default; ends with NULL */
 
 /* The backend that --backend names, else the one called `otherwise`, after refusing options of the others. NULL with an
  * error. */
-const struct backend *backend_choose(const struct backend *backends, size_t count, const char *otherwise,
-                                     const struct arguments *arguments, struct user_error *error);
+const struct backend *backend_choose(const char *otherwise, const struct arguments *arguments,
+                                     struct user_error *error);
+
+/* A line for people: struct run_listener.notice, of a FILE. */
+void run_tell_notice(void *file, const char *text);
 
 #endif

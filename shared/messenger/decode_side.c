@@ -212,8 +212,12 @@ static void dispatch(struct decode_side *side, uint32_t slot, const struct peer 
 {
     struct instance *instance = side->instance;
     struct sequence *s = at(side, slot);
-    uint32_t units = ceil_div_u32(s->wanted, peer->unit_tokens) - s->local / peer->unit_tokens;
-    uint64_t expected = mul_u64(units, peer->writes_per_unit) + instance->config->tail_writes;
+    uint32_t first = s->local / peer->unit_tokens;
+    uint32_t units = ceil_div_u32(s->wanted, peer->unit_tokens);
+    uint32_t behind = transfer_units_behind(instance->config->geometry.window, peer->unit_tokens, s->wanted);
+    behind = max_u32(behind, first);
+    uint64_t expected = mul_u64(behind - first, peer->writes_behind) + mul_u64(units - behind, peer->writes_per_unit) +
+                        instance->config->tail_writes;
     take_handoff(side, slot);
     CHECK(side->next_epoch < UINT32_MAX);
     s->epoch = side->next_epoch++;
@@ -439,7 +443,7 @@ void decode_side_abort(struct decode_side *side, uint32_t request)
         break;
     default:
         CHECK(s->state == SEQUENCE_DECODE);
-        if (instance->stepping) {
+        if (instance_steps(instance, slot)) {
             instance_abort_after_step(instance, slot); /* how many tokens it has then is not known before */
         } else {
             decode_leave(instance, slot);

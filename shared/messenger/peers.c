@@ -16,6 +16,15 @@ static uint32_t plans_to(const struct peers *peers, const struct peer_config *pe
     return peers->config->group_count * peer->group_count * peers->choices;
 }
 
+/* NULL while the arena only measures. */
+static const struct transfer_plan *keep_plan(struct arena *arena, const struct transfer_plan *plan)
+{
+    void *kept = arena_take(arena, 1, plan_bytes(plan));
+    if (kept != NULL)
+        memcpy(kept, plan, plan_bytes(plan));
+    return kept;
+}
+
 static void make_plans(struct peers *peers, struct arena *arena, const struct peer_config *peer, uint32_t first)
 {
     struct transfer_plan plan;
@@ -23,13 +32,18 @@ static void make_plans(struct peers *peers, struct arena *arena, const struct pe
     for (uint32_t source = 0; source < peers->config->group_count; source++) {
         for (uint32_t destination = 0; destination < peer->group_count; destination++) {
             for (uint32_t choice = 0; choice < peers->choices; choice++) {
+                const struct transfer_plan *behind = NULL;
+                if (peer->geometry.window > 0) {
+                    CHECK(transfer_plan_make_behind(&peers->config->geometry, source, &peer->geometry, destination,
+                                                    choice, &plan) == GEOMETRY_OK);
+                    behind = keep_plan(arena, &plan);
+                }
                 CHECK(transfer_plan_make(&peers->config->geometry, source, &peer->geometry, destination, choice,
                                          &plan) == GEOMETRY_OK);
-                void *kept = arena_take(arena, 1, plan_bytes(&plan));
-                if (kept != NULL) {
-                    memcpy(kept, &plan, plan_bytes(&plan));
+                plan.behind = behind;
+                const struct transfer_plan *kept = keep_plan(arena, &plan);
+                if (kept != NULL)
                     peers->plans[index] = kept;
-                }
                 index++;
             }
         }
@@ -55,7 +69,14 @@ static struct peer add_peer(struct peers *peers, struct arena *arena, struct lay
     if (peer.refusal != GEOMETRY_OK)
         return peer;
     peer.unit_tokens = plan.unit_tokens;
-    peer.writes_per_unit = plan.writes_per_unit;
+    peer.writes_per_unit = peer.writes_behind = plan.writes_per_unit;
+    if (plan.window > 0) {
+        peer.refusal = source ? transfer_plan_make_behind(own, 0, &config->geometry, 0, 0, &plan)
+                              : transfer_plan_make_behind(&config->geometry, 0, own, 0, 0, &plan);
+        peer.writes_behind = plan.writes_per_unit;
+        if (peer.refusal != GEOMETRY_OK)
+            return peer;
+    }
     if (!source)
         return peer;
     uint32_t twin = 0;

@@ -22,6 +22,7 @@ struct peer {
     uint32_t plan_first;  /* index of its plans */
     uint32_t unit_tokens;
     uint64_t writes_per_unit;
+    uint64_t writes_behind; /* the same of a unit wholly behind the window of windowed layers */
 };
 
 struct peers {

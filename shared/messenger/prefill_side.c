@@ -151,7 +151,8 @@ void prefill_side_prefill(struct prefill_side *side, uint32_t source, const stru
 /* ---- Streaming --------------------------------------------------------------------------------------------------- */
 
 /* A write of the next `units` units, under a ticket of its own. */
-static struct paged_write next_write(struct prefill_side *side, uint32_t slot, uint32_t units, uint32_t gate)
+static struct paged_write next_write(struct prefill_side *side, uint32_t slot, const struct transfer_plan *plan,
+                                     uint32_t units, uint32_t gate)
 {
     struct instance *instance = side->instance;
     struct sequence *s = at(side, slot);
@@ -159,7 +160,6 @@ static struct paged_write next_write(struct prefill_side *side, uint32_t slot, u
     uint32_t ticket = side->unused_writes[--side->unused_write_count];
     side->write_owner[ticket] = slot + 1;
     s->writes_posted++;
-    const struct transfer_plan *plan = s->plan;
     uint32_t peer_first_page = s->peer_first_unit / plan->destination_units_per_page;
     return (struct paged_write){
         .ticket = ticket,
@@ -182,17 +182,29 @@ static struct paged_write next_write(struct prefill_side *side, uint32_t slot, u
     };
 }
 
-/* Posts units [units_sent, end) behind `gate`. */
-static void post(struct prefill_side *side, uint32_t slot, uint32_t end, uint32_t gate)
+/* Posts units [units_sent, end) of the layers of `plan` behind `gate`. */
+static void post_layers(struct prefill_side *side, uint32_t slot, const struct transfer_plan *plan, uint32_t end,
+                        uint32_t gate)
 {
     struct runtime *rt = side->instance->rt;
     struct sequence *s = at(side, slot);
     if (end <= s->units_sent)
         return;
-    struct paged_write write = next_write(side, slot, end - s->units_sent, gate);
+    struct paged_write write = next_write(side, slot, plan, end - s->units_sent, gate);
     rt_trace(rt, TRACE_WRITE, s->request, (uint64_t)write.unit_first << 32 | write.unit_count, s->epoch);
     s->units_sent = end;
     rt_write_post(rt, &write);
+}
+
+/* Posts units [units_sent, end) behind `gate`; windowed layers only from where the decoder reads them. */
+static void post(struct prefill_side *side, uint32_t slot, uint32_t end, uint32_t gate)
+{
+    const struct sequence *s = at(side, slot);
+    const struct transfer_plan *plan = s->plan;
+    uint32_t behind = transfer_units_behind(plan->window, plan->unit_tokens, s->wanted);
+    if (behind > 0)
+        post_layers(side, slot, plan->behind, min_u32(end, behind), gate);
+    post_layers(side, slot, plan, end, gate);
 }
 
 /* Posts the tail. Its bytes are what the step of the last chunk leaves behind, so that it waits for the end of that
@@ -205,7 +217,7 @@ static void post_tail(struct prefill_side *side, uint32_t slot)
     if (config->tail_writes == 0)
         return;
     CHECK(s->units_sent == s->units_total);
-    struct paged_write write = next_write(side, slot, 0, STEP_NONE);
+    struct paged_write write = next_write(side, slot, s->plan, 0, STEP_NONE);
     write.tail_writes = config->tail_writes;
     write.tail_bytes = config->tail_bytes;
     write.tail_source_slot = slot;
@@ -272,13 +284,14 @@ void prefill_side_admitted(struct prefill_side *side, uint32_t slot)
 
 void prefill_side_launched(struct prefill_side *side)
 {
-    for (uint32_t i = 0; i < side->instance->chunked_count; i++) {
-        uint32_t slot = side->instance->chunked[i];
-        struct sequence *s = at(side, slot);
-        uint32_t end = s->chunk_start + s->chunk_tokens;
+    const struct microbatch *microbatch = side->instance->current;
+    for (uint32_t i = 0; i < microbatch->chunk_count; i++) {
+        const struct chunk *chunk = &microbatch->chunks[i];
+        struct sequence *s = at(side, chunk->slot);
+        uint32_t end = chunk->start + chunk->tokens;
         bool last = end == s->wanted;
-        rt_trace(side->instance->rt, TRACE_CHUNK, s->request, s->chunk_start, s->chunk_tokens);
-        post(side, slot, last ? s->units_total : end / s->plan->unit_tokens, side->instance->ticket);
+        rt_trace(side->instance->rt, TRACE_CHUNK, s->request, chunk->start, chunk->tokens);
+        post(side, chunk->slot, last ? s->units_total : end / s->plan->unit_tokens, microbatch->ticket);
     }
 }
 
@@ -299,24 +312,25 @@ static void settle(struct prefill_side *side, uint32_t slot)
             answer(side, s->peer, MESSAGE_NACK, s->request, s->epoch, (enum nack_reason)s->reason);
         }
     }
-    if (!s->in_step)
+    if (s->in_step == 0)
         release(side, slot);
 }
 
 void prefill_side_step_done(struct prefill_side *side)
 {
-    for (uint32_t i = 0; i < side->instance->chunked_count; i++) {
-        uint32_t slot = side->instance->chunked[i];
+    struct microbatch *microbatch = side->instance->current;
+    for (uint32_t i = 0; i < microbatch->chunk_count; i++) {
+        uint32_t slot = microbatch->chunks[i].slot;
         struct sequence *s = at(side, slot);
-        bool complete = prefill_chunk_done(side->instance, slot);
-        if (s->state == SEQUENCE_CANCELLED) {
+        bool complete = prefill_chunk_done(side->instance, &microbatch->chunks[i]);
+        if (s->state == SEQUENCE_CANCELLED && s->in_step == 0) {
             prefill_abandon(side->instance, slot);
             settle(side, slot);
-        } else if (complete) {
+        } else if (s->state != SEQUENCE_CANCELLED && complete) {
             computed(side, slot);
         }
     }
-    side->instance->chunked_count = 0;
+    microbatch->chunk_count = 0;
 }
 
 /* ---- Cancels and failures ---------------------------------------------------------------------------------------- */
@@ -335,7 +349,7 @@ static void give_up(struct prefill_side *side, uint32_t slot)
 {
     struct sequence *s = at(side, slot);
     CHECK(s->state == SEQUENCE_STREAMING || s->state == SEQUENCE_DRAIN);
-    if (s->state == SEQUENCE_STREAMING && !s->in_step)
+    if (s->state == SEQUENCE_STREAMING && s->in_step == 0)
         prefill_abandon(side->instance, slot);
     s->state = SEQUENCE_CANCELLED;
     stop_writes(side, slot);

@@ -39,7 +39,7 @@ bool prefill_side_hello(struct prefill_side *side, uint32_t source, const struct
 /* The scheduler has given the sequence its pages: sends what was cached. */
 void prefill_side_admitted(struct prefill_side *side, uint32_t slot);
 
-/* The launch that holds chunked[] has been made: posts each chunk's writes behind its gate. */
+/* The current microbatch has been launched: posts each chunk's writes behind its gate. */
 void prefill_side_launched(struct prefill_side *side);
 
 /* That launch is done. */

@@ -24,6 +24,7 @@ struct architecture {
     enum attention_kind attention;
     uint32_t layers;
     uint32_t dense_layers; /* leading layers whose MLP is dense though the rest is MoE */
+    uint32_t moe_interval; /* of the layers behind them, the last of each so many has experts; 0: as 1, all */
     uint32_t hidden;
     uint32_t heads;    /* query heads */
     uint32_t kv_heads; /* 1 for MLA */
@@ -56,9 +57,12 @@ struct architecture {
     uint32_t index_heads;
     uint32_t index_dim;
 
-    enum number_format weight_format;        /* of the projections and dense MLPs */
-    enum number_format expert_weight_format; /* of the routed experts */
-    enum number_format kv_format;            /* of the KV cache: bf16 or fp8 */
+    enum number_format weight_format;           /* of the projections, dense MLPs and shared experts */
+    enum number_format attention_weight_format; /* of the attention's projections; 0: weight_format */
+    enum number_format output_weight_format;    /* of the attention's output projection; 0: as the others of it */
+    enum number_format expert_weight_format;    /* of the routed experts */
+    enum number_format kv_format;               /* of the KV cache: bf16 or fp8 */
+    uint32_t fp4_block;                         /* fp4 values that share a scale: 16 (nvfp4; also 0), 32 (mxfp4) */
 
     /* Layers of a draft head that the checkpoint holds beside `layers` (num_nextn_predict_layers); each is built like a
      * layer with experts, where there are experts, and takes the embedding of the next token and the hidden state. */
@@ -73,5 +77,24 @@ struct architecture {
     uint32_t tail_bytes;      /* a request's tail: hidden states and logits of the last position; 0: no tail */
     uint32_t tail_writes;     /* writes that carry it */
 };
+
+static inline enum number_format architecture_attention_format(const struct architecture *a)
+{
+    return a->attention_weight_format != 0 ? a->attention_weight_format : a->weight_format;
+}
+
+static inline enum number_format architecture_output_format(const struct architecture *a)
+{
+    return a->output_weight_format != 0 ? a->output_weight_format : architecture_attention_format(a);
+}
+
+/* Layers with a dense MLP among the first `end`. */
+static inline uint32_t architecture_dense_before(const struct architecture *a, uint32_t end)
+{
+    uint32_t leading = a->dense_layers < end ? a->dense_layers : end;
+    if (a->experts == 0)
+        return end;
+    return a->moe_interval < 2 ? leading : end - (end - leading) / a->moe_interval;
+}
 
 #endif

@@ -7,6 +7,7 @@
 
 #define BF16_BYTES 2
 #define FP32_BYTES 4
+#define MXFP4_BLOCK 32
 #define MLP_MATRICES 3 /* gate, up, down */
 
 /* Widths of the projections of one rank that holds `heads` query heads and `kv_heads` KV heads. */
@@ -63,12 +64,24 @@ static uint64_t measure_parameters(enum number_format format, uint64_t rows, uin
     return mul_u64(rows, columns);
 }
 
+static uint64_t measure_bytes_mxfp4(enum number_format format, uint64_t rows, uint64_t columns)
+{
+    if (format != FORMAT_FP4)
+        return footprint_matrix_bytes(format, rows, columns);
+    return rows * (ceil_div_u64(columns, 2) + ceil_div_u64(columns, MXFP4_BLOCK));
+}
+
+static matrix_measure *measure_bytes(const struct architecture *a)
+{
+    return a->fp4_block == MXFP4_BLOCK ? measure_bytes_mxfp4 : footprint_matrix_bytes;
+}
+
 static uint64_t attention_measure(const struct architecture *a, uint64_t heads, uint64_t kv_heads,
                                   matrix_measure *measure)
 {
     struct attention_shape shape = attention_shape(a, heads, kv_heads);
-    enum number_format format = a->weight_format;
-    uint64_t output = measure(format, a->hidden, shape.output);
+    enum number_format format = architecture_attention_format(a);
+    uint64_t output = measure(architecture_output_format(a), a->hidden, shape.output);
 
     if (a->attention != ATTENTION_MLA)
         return output + measure(format, shape.query, a->hidden) + measure(format, shape.key, a->hidden) +
@@ -89,8 +102,9 @@ static uint64_t indexer_measure(const struct architecture *a, matrix_measure *me
     if (a->index_topk == 0)
         return 0;
     uint64_t width = a->q_latent_dim > 0 ? a->q_latent_dim : a->hidden;
-    return measure(a->weight_format, (uint64_t)a->index_heads * a->index_dim, width) +
-           measure(a->weight_format, a->index_dim, a->hidden) + measure(FORMAT_BF16, a->index_heads, a->hidden);
+    enum number_format format = architecture_attention_format(a);
+    return measure(format, (uint64_t)a->index_heads * a->index_dim, width) + measure(format, a->index_dim, a->hidden) +
+           measure(FORMAT_BF16, a->index_heads, a->hidden);
 }
 
 static uint64_t mlp_measure(enum number_format format, uint64_t hidden, uint64_t intermediate, matrix_measure *measure)
@@ -104,11 +118,6 @@ static uint64_t draft_measure(const struct architecture *a, matrix_measure *meas
     return measure(FORMAT_BF16, a->hidden, 2 * (uint64_t)a->hidden);
 }
 
-static uint32_t dense_layer_count(const struct architecture *a)
-{
-    return a->experts == 0 ? a->layers : min_u32(a->dense_layers, a->layers);
-}
-
 static uint64_t norm_parameters_per_layer(const struct architecture *a)
 {
     uint64_t latents = a->attention == ATTENTION_MLA ? (uint64_t)a->latent_dim + a->q_latent_dim : 0;
@@ -117,7 +126,7 @@ static uint64_t norm_parameters_per_layer(const struct architecture *a)
 
 void footprint_parameters(const struct architecture *a, struct footprint_parameters *p)
 {
-    uint64_t dense = dense_layer_count(a);
+    uint64_t dense = architecture_dense_before(a, a->layers);
     uint64_t sparse = a->layers - dense;
     uint64_t drafting = mul_u64(a->layers_drafting, draft_measure(a, measure_parameters));
     uint64_t expert = mlp_measure(a->expert_weight_format, a->hidden, a->expert_intermediate, measure_parameters);
@@ -178,8 +187,8 @@ static uint64_t ends_bytes(const struct architecture *a, const struct parallelis
 static uint64_t attention_layer_bytes(const struct architecture *a, const struct kv_geometry *g)
 {
     uint64_t heads = a->heads / g->parallelism.tensor;
-    uint64_t bytes = attention_measure(a, heads, kv_rank_heads(g), footprint_matrix_bytes) +
-                     indexer_measure(a, footprint_matrix_bytes);
+    uint64_t bytes =
+        attention_measure(a, heads, kv_rank_heads(g), measure_bytes(a)) + indexer_measure(a, measure_bytes(a));
     if (a->attention == ATTENTION_MLA)
         bytes += heads * ((uint64_t)a->nope_dim + a->value_dim) * a->latent_dim * BF16_BYTES;
     return bytes;
@@ -197,20 +206,20 @@ enum footprint_verdict footprint_weights(const struct architecture *a, const str
 
     uint32_t layer_first = g->stage_layer_first[stage];
     uint64_t layers = (uint64_t)g->stage_layer_first[stage + 1] - layer_first;
-    uint32_t dense_total = dense_layer_count(a);
-    uint64_t dense = dense_total > layer_first ? min_u64(layers, dense_total - layer_first) : 0;
+    uint64_t dense =
+        architecture_dense_before(a, g->stage_layer_first[stage + 1]) - architecture_dense_before(a, layer_first);
     uint64_t sparse = layers - dense;
 
     w->attention = layers * attention_layer_bytes(a, g);
-    w->dense_mlp = dense * mlp_measure(a->weight_format, a->hidden, ceil_div_u32(a->intermediate, p->tensor),
-                                       footprint_matrix_bytes);
+    w->dense_mlp =
+        dense * mlp_measure(a->weight_format, a->hidden, ceil_div_u32(a->intermediate, p->tensor), measure_bytes(a));
     if (sparse > 0) {
         uint64_t share = ceil_div_u32(a->expert_intermediate, expert_split(p));
         uint64_t shared_share = ceil_div_u32(a->expert_intermediate, p->tensor);
         w->routed_experts = sparse * ceil_div_u32(a->experts + a->experts_redundant, p->expert) *
-                            mlp_measure(a->expert_weight_format, a->hidden, share, footprint_matrix_bytes);
+                            mlp_measure(a->expert_weight_format, a->hidden, share, measure_bytes(a));
         w->shared_experts =
-            sparse * a->shared_experts * mlp_measure(a->weight_format, a->hidden, shared_share, footprint_matrix_bytes);
+            sparse * a->shared_experts * mlp_measure(a->weight_format, a->hidden, shared_share, measure_bytes(a));
         w->other = sparse * a->experts * a->hidden * BF16_BYTES;
     }
     w->other += layers * norm_parameters_per_layer(a) * BF16_BYTES + ends_bytes(a, p, stage);
@@ -230,7 +239,7 @@ uint64_t footprint_activation_bytes(const struct architecture *a, const struct k
     struct attention_shape shape = attention_shape(a, a->heads / p->tensor, kv_rank_heads(g));
     uint64_t attention = tokens * (shape.query + shape.key + shape.value + shape.output);
     uint64_t mlp = 0;
-    if (dense_layer_count(a) > 0)
+    if (architecture_dense_before(a, a->layers) > 0)
         mlp = tokens * MLP_MATRICES * ceil_div_u32(a->intermediate, p->tensor);
     if (a->experts > 0) {
         uint64_t copies = ceil_div_u64(tokens * p->data * a->experts_active, p->expert);
@@ -242,18 +251,32 @@ uint64_t footprint_activation_bytes(const struct architecture *a, const struct k
 }
 
 /* Pages that fit on a rank of one stage, and why none do. */
-static enum footprint_verdict stage_pages(const struct footprint *f, uint64_t *pages)
+static enum footprint_verdict stage_pages(struct footprint *f, uint64_t memory_bytes, enum memory_share share,
+                                          uint32_t share_permille)
 {
-    *pages = 0;
     uint64_t taken = add_u64(f->weight_bytes, f->activation_bytes);
-    if (taken > f->usable_bytes)
-        return FOOTPRINT_WEIGHTS;
-    *pages = (f->usable_bytes - taken) / f->page_bytes;
-    return *pages == 0 ? FOOTPRINT_PAGES : FOOTPRINT_FITS;
+    uint64_t part = mul_div_floor_u64(memory_bytes, share_permille, 1000);
+    f->usable_bytes = share == MEMORY_SHARE_FREE ? memory_bytes : part;
+    f->kv_bytes = f->pages = 0;
+    if (share == MEMORY_SHARE_STATIC) {
+        /* The share holds no activations, but the GPU does. */
+        part = f->activation_bytes > memory_bytes ? 0 : min_u64(part, memory_bytes - f->activation_bytes);
+        if (f->weight_bytes > part)
+            return FOOTPRINT_WEIGHTS;
+        f->kv_bytes = part - f->weight_bytes;
+    } else {
+        if (taken > f->usable_bytes)
+            return FOOTPRINT_WEIGHTS;
+        f->kv_bytes = f->usable_bytes - taken;
+        if (share == MEMORY_SHARE_FREE)
+            f->kv_bytes = mul_div_floor_u64(f->kv_bytes, share_permille, 1000);
+    }
+    f->pages = f->kv_bytes / f->page_bytes;
+    return f->pages == 0 ? FOOTPRINT_PAGES : FOOTPRINT_FITS;
 }
 
 enum footprint_verdict footprint_kv_pages(const struct architecture *a, const struct kv_geometry *g,
-                                          uint64_t memory_bytes, uint32_t utilization_permille,
+                                          uint64_t memory_bytes, enum memory_share share, uint32_t share_permille,
                                           uint64_t activation_bytes, struct footprint *footprint)
 {
     struct footprint_weights weights;
@@ -262,17 +285,16 @@ enum footprint_verdict footprint_kv_pages(const struct architecture *a, const st
     if (tightest != FOOTPRINT_FITS)
         return tightest;
 
-    uint64_t usable_bytes = mul_div_floor_u64(memory_bytes, utilization_permille, 1000);
     uint64_t overrun_max = 0; /* of the stages whose weights do not fit, the one that is furthest from it is reported */
     for (uint32_t stage = 0; stage < g->parallelism.pipeline; stage++) {
         uint32_t layers = (uint32_t)g->stage_layer_first[stage + 1] - g->stage_layer_first[stage];
-        struct footprint here = {.stage = stage, .usable_bytes = usable_bytes, .activation_bytes = activation_bytes};
+        struct footprint here = {.stage = stage, .activation_bytes = activation_bytes};
         CHECK(footprint_weights(a, g, stage, &weights) == FOOTPRINT_FITS);
         here.weight_bytes = weights.total;
         here.page_bytes = kv_token_rank_bytes(g, layers) * g->page_tokens;
 
-        enum footprint_verdict verdict = stage_pages(&here, &here.pages);
-        uint64_t overrun = verdict == FOOTPRINT_WEIGHTS ? weights.total + activation_bytes - usable_bytes : 0;
+        enum footprint_verdict verdict = stage_pages(&here, memory_bytes, share, share_permille);
+        uint64_t overrun = verdict == FOOTPRINT_WEIGHTS ? weights.total : 0;
         if (stage == 0 || overrun > overrun_max || (overrun == overrun_max && here.pages < footprint->pages)) {
             *footprint = here;
             overrun_max = overrun;

@@ -34,7 +34,7 @@ void footprint_parameters(const struct architecture *architecture, struct footpr
  *   bf16       2 an element
  *   fp8        1, and a 4-byte scale an output row (per-tensor scales need less)
  *   fp8_block  1, and a 4-byte scale for each 128 x 128 block begun
- *   fp4        half, and a 1-byte scale for each 16 elements of a row begun (nvfp4; mxfp4 has one for 32)
+ *   fp4        half, and a 1-byte scale for each 16 elements of a row begun (nvfp4) or, with fp4_block = 32, 32 (mxfp4)
  *   int4       half, and a 2-byte scale for each 32 elements of a row begun (Kimi-K2.5; GPTQ and AWQ: one for 128) */
 uint64_t footprint_matrix_bytes(enum number_format format, uint64_t rows, uint64_t columns);
 
@@ -91,22 +91,35 @@ enum footprint_verdict footprint_weights(const struct architecture *architecture
 uint64_t footprint_activation_bytes(const struct architecture *architecture, const struct kv_geometry *geometry,
                                     uint32_t token_budget, uint32_t sequences);
 
+/* What an engine's memory share is a share of. */
+enum memory_share {
+    MEMORY_SHARE_GPU = 0, /* of the GPU, for weights, activations and KV (vLLM: gpu_memory_utilization) */
+    MEMORY_SHARE_STATIC =
+        1,                 /* of the GPU, for weights and KV; activations lie beside it (SGLang: mem_fraction_static) */
+    MEMORY_SHARE_FREE = 2, /* of what weights and activations leave free, for KV (TensorRT-LLM:
+                              free_gpu_memory_fraction) */
+};
+
 /* What fits on a rank. Filled also when it does not fit, for the tightest stage, so that the report can say by how
  * much. */
 struct footprint {
     uint64_t pages;        /* of one attention group: the fewest of all stages */
     uint32_t stage;        /* that has the fewest */
-    uint64_t usable_bytes; /* memory * utilization */
+    uint64_t usable_bytes; /* memory * utilization; MEMORY_SHARE_FREE: the memory */
+    uint64_t kv_bytes;     /* of pages, at most; 0 where weights and activations take all */
     uint64_t weight_bytes; /* of a rank of that stage */
     uint64_t activation_bytes;
     uint64_t page_bytes; /* of one page there: all layers and planes of the stage */
 };
 
-/* KV pages of one attention group: on every stage floor((memory * utilization - weights - activations) / page bytes).
+/* KV pages of one attention group: on every stage floor(KV bytes / page bytes), where KV bytes are
+ *   MEMORY_SHARE_GPU     memory * share - weights - activations
+ *   MEMORY_SHARE_STATIC  min(memory * share, memory - activations) - weights
+ *   MEMORY_SHARE_FREE    (memory - weights - activations) * share
  * All layers keep all tokens; a sliding window saves bandwidth, not pages (as engines without a hybrid allocator do).
  */
 enum footprint_verdict footprint_kv_pages(const struct architecture *architecture, const struct kv_geometry *geometry,
-                                          uint64_t memory_bytes, uint32_t utilization_permille,
+                                          uint64_t memory_bytes, enum memory_share share, uint32_t share_permille,
                                           uint64_t activation_bytes, struct footprint *footprint);
 
 #endif

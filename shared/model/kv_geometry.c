@@ -39,8 +39,13 @@ enum geometry_refusal kv_geometry_check(const struct kv_geometry *g)
         return GEOMETRY_LIMIT;
     if (g->kv_heads % p->tensor != 0 && p->tensor % g->kv_heads != 0)
         return GEOMETRY_HEADS;
+    /* One latent, one key: offsets of both planes are those of tokens. */
+    if (g->index_bytes > 0 && (g->planes != 2 || g->kv_heads != 1))
+        return GEOMETRY_MODEL;
+    if (g->window > 0 && (g->full_layers == 0 || g->full_layers >= g->layers))
+        return GEOMETRY_LAYERS;
     /* Offsets inside a page's plane are 32 bits. Heads and tokens are 16 bits each, so the product fits 64. */
-    if (kv_page_plane_bytes(g) > UINT32_MAX)
+    if (kv_page_plane_bytes(g) > UINT32_MAX || (uint64_t)g->index_bytes * g->page_tokens > UINT32_MAX)
         return GEOMETRY_LIMIT;
     if (g->stage_layer_first[0] != 0 || g->stage_layer_first[p->pipeline] != g->layers)
         return GEOMETRY_LAYERS;
@@ -71,8 +76,17 @@ enum geometry_refusal kv_geometry_make(const struct architecture *architecture, 
     geometry->planes = latent ? 1 : 2;
     geometry->page_tokens = (uint16_t)page_tokens;
     geometry->head_bytes = (uint32_t)(head_elements * element_bytes);
-    if (architecture->index_topk > 0)
-        geometry->head_bytes += architecture->index_dim + KV_INDEX_SCALE_BYTES;
+    if (architecture->index_topk > 0) {
+        geometry->planes = 2;
+        geometry->index_bytes = architecture->index_dim + KV_INDEX_SCALE_BYTES;
+    }
+    geometry->full_layers = geometry->layers;
+    /* Where no layer looks further back than the window, pages keep what they would anyway. */
+    uint32_t full = architecture->full_layers;
+    if (architecture->window > 0 && full > 0 && full < architecture->layers) {
+        geometry->window = architecture->window;
+        geometry->full_layers = (uint16_t)full;
+    }
     geometry->layout = layout;
     geometry->parallelism = parallelism;
 
@@ -132,6 +146,10 @@ uint64_t kv_geometry_hash(const struct kv_geometry *g)
     hash = hash_fold(hash, g->parallelism.pipeline);
     for (uint32_t stage = 0; stage <= g->parallelism.pipeline && stage <= STAGES_MAX; stage++)
         hash = hash_fold(hash, g->stage_layer_first[stage]);
+    if (g->index_bytes > 0)
+        hash = hash_fold(hash, g->index_bytes);
+    if (g->window > 0)
+        hash = hash_fold(hash, (uint64_t)g->window << 16 | g->full_layers);
     hash ^= hash >> 33;
     hash *= UINT64_C(0xff51afd7ed558ccd);
     return hash ^ (hash >> 33);

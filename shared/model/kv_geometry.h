@@ -38,9 +38,13 @@ static inline bool parallelism_same(const struct parallelism *a, const struct pa
 struct kv_geometry {
     uint16_t layers;
     uint16_t kv_heads;    /* H; 1 for a latent cache */
-    uint16_t planes;      /* 2: K and V; 1: latent */
+    uint16_t planes;      /* regions of a page in a layer. 2: K and V, or latent and indexer keys; 1: latent */
     uint16_t page_tokens; /* S */
-    uint32_t head_bytes;  /* bytes of one head of one token in one plane: D * e; with an indexer its key follows */
+    uint32_t head_bytes;  /* bytes of one head of one token in one plane: D * e */
+    uint32_t index_bytes; /* the same in plane 1, where that holds an indexer's keys; 0: planes are alike */
+    uint32_t window;      /* tokens that the windowed layers look back, the own one included; 0: none are windowed */
+    uint16_t full_layers; /* layers that look back to the first token; spread evenly over `layers`, the last of each
+                             stretch. Without a window: layers */
     enum kv_layout layout;
     struct parallelism parallelism;
     uint16_t stage_layer_first[STAGES_MAX + 1]; /* global ids; stage s holds [first[s], first[s + 1]) */
@@ -88,7 +92,24 @@ static inline uint32_t kv_replicas(const struct kv_geometry *g)
     return g->parallelism.tensor > g->kv_heads ? (uint32_t)g->parallelism.tensor / g->kv_heads : 1;
 }
 
-/* Bytes of one page of one layer and plane on one rank. */
+/* Of the first `end` layers, those without a window. */
+static inline uint32_t kv_full_layers(const struct kv_geometry *g, uint32_t end)
+{
+    return g->window == 0 ? end : (uint32_t)((uint64_t)end * g->full_layers / g->layers);
+}
+
+/* The first token whose KV the windowed layers still read when `tokens` tokens are there and the next is computed. */
+static inline uint32_t kv_window_first(uint32_t window, uint32_t tokens)
+{
+    return window == 0 || tokens < window ? 0 : tokens + 1 - window;
+}
+
+static inline uint32_t kv_plane_head_bytes(const struct kv_geometry *g, uint32_t plane)
+{
+    return plane == 1 && g->index_bytes > 0 ? g->index_bytes : g->head_bytes;
+}
+
+/* Bytes of one page of one layer and plane on one rank; of the first plane, where they are not alike. */
 static inline uint64_t kv_page_plane_bytes(const struct kv_geometry *g)
 {
     return (uint64_t)kv_rank_heads(g) * g->page_tokens * g->head_bytes;
@@ -97,7 +118,9 @@ static inline uint64_t kv_page_plane_bytes(const struct kv_geometry *g)
 /* Bytes that one token occupies on one rank of a stage that holds `layers` layers. */
 static inline uint64_t kv_token_rank_bytes(const struct kv_geometry *g, uint32_t layers)
 {
-    return (uint64_t)kv_rank_heads(g) * g->head_bytes * g->planes * layers;
+    uint64_t planes_bytes =
+        g->index_bytes > 0 ? (uint64_t)g->head_bytes + g->index_bytes : (uint64_t)g->head_bytes * g->planes;
+    return kv_rank_heads(g) * planes_bytes * layers;
 }
 
 static inline uint32_t kv_pages(const struct kv_geometry *g, uint32_t tokens)

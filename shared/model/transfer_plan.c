@@ -10,6 +10,7 @@ struct side {
     uint32_t group;
     uint32_t heads;    /* a rank's: hp or hd */
     uint32_t replicas; /* rp or rd */
+    uint32_t plane_first;
     uint32_t page_tokens;
 };
 
@@ -41,7 +42,7 @@ static uint32_t offset_bytes(uint64_t bytes)
 static void pair_lay_out(struct transfer_pair *pair, const struct side *source, const struct side *destination,
                          uint32_t unit_tokens, uint32_t source_head, uint32_t destination_head, uint32_t heads)
 {
-    uint64_t head_bytes = source->geometry->head_bytes;
+    uint64_t head_bytes = kv_plane_head_bytes(source->geometry, source->plane_first);
     bool equal_pages = source->page_tokens == destination->page_tokens;
     uint64_t source_pitch; /* from a run's start to the next one's */
     uint64_t destination_pitch;
@@ -97,6 +98,7 @@ static bool plan_add_rank(struct transfer_plan *plan, const struct side *source,
         pair->destination_rank = side_rank(destination, destination_stage, t);
         pair->layer_first = (uint16_t)layer_first;
         pair->layer_count = (uint16_t)(layer_end - layer_first);
+        pair->plane_first = (uint16_t)source->plane_first;
         pair_lay_out(pair, source, destination, plan->unit_tokens, common_first - u * source->heads,
                      common_first - head_first, common_end - common_first);
 
@@ -116,9 +118,11 @@ static enum geometry_refusal sides_check(const struct kv_geometry *source, const
     if (refusal != GEOMETRY_OK)
         return refusal;
     if (source->planes != destination->planes || source->head_bytes != destination->head_bytes ||
-        source->kv_heads != destination->kv_heads || source->layout != destination->layout)
+        source->index_bytes != destination->index_bytes || source->kv_heads != destination->kv_heads ||
+        source->layout != destination->layout)
         return GEOMETRY_MODEL;
-    if (source->layers != destination->layers)
+    if (source->layers != destination->layers || source->window != destination->window ||
+        source->full_layers != destination->full_layers)
         return GEOMETRY_LAYERS;
     if (source->page_tokens % destination->page_tokens != 0 && destination->page_tokens % source->page_tokens != 0)
         return GEOMETRY_PAGE_SIZES;
@@ -130,9 +134,35 @@ uint32_t transfer_replica_choices(const struct kv_geometry *source)
     return kv_replicas(source);
 }
 
-enum geometry_refusal transfer_plan_make(const struct kv_geometry *source_geometry, uint32_t source_group,
-                                         const struct kv_geometry *destination_geometry, uint32_t destination_group,
-                                         uint32_t replica_choice, struct transfer_plan *plan)
+/* The end of the stretch of layers from `first` that a plan takes or leaves out as one. */
+static uint32_t stretch_end(const struct kv_geometry *g, bool behind, uint32_t first, uint32_t end, bool *taken)
+{
+    *taken = !behind || kv_full_layers(g, first + 1) > kv_full_layers(g, first);
+    if (!behind)
+        return end;
+    uint32_t at = first + 1;
+    while (at < end && (kv_full_layers(g, at + 1) > kv_full_layers(g, at)) == *taken)
+        at++;
+    return at;
+}
+
+/* Appends the pairs of all ranks of two stages for the layers [first, end) that they have in common. False when the
+ * plan is full. */
+static bool plan_add_stages(struct transfer_plan *plan, struct side *source, uint32_t s, const struct side *destination,
+                            uint32_t d, uint32_t choice, uint32_t first, uint32_t end)
+{
+    for (uint32_t t = 0; t < destination->geometry->parallelism.tensor; t++)
+        for (uint32_t plane = 0; plane < source->geometry->planes; plane += plan->planes) {
+            source->plane_first = plane;
+            if (!plan_add_rank(plan, source, s, destination, d, t, choice, first, end))
+                return false;
+        }
+    return true;
+}
+
+static enum geometry_refusal make(const struct kv_geometry *source_geometry, uint32_t source_group,
+                                  const struct kv_geometry *destination_geometry, uint32_t destination_group,
+                                  uint32_t replica_choice, bool behind, struct transfer_plan *plan)
 {
     enum geometry_refusal refusal = sides_check(source_geometry, destination_geometry);
     if (refusal != GEOMETRY_OK)
@@ -141,31 +171,50 @@ enum geometry_refusal transfer_plan_make(const struct kv_geometry *source_geomet
     CHECK(destination_group < destination_geometry->parallelism.data);
     CHECK(replica_choice < transfer_replica_choices(source_geometry));
 
-    const struct side source = side_of(source_geometry, source_group);
+    struct side source = side_of(source_geometry, source_group);
     const struct side destination = side_of(destination_geometry, destination_group);
     plan->unit_tokens = min_u32(source.page_tokens, destination.page_tokens);
     plan->source_units_per_page = source.page_tokens / plan->unit_tokens;
     plan->destination_units_per_page = destination.page_tokens / plan->unit_tokens;
-    plan->planes = source_geometry->planes;
+    plan->planes = source_geometry->index_bytes > 0 ? 1 : source_geometry->planes;
     plan->layers = source_geometry->layers;
+    plan->layers_carried = behind ? source_geometry->full_layers : source_geometry->layers;
+    plan->window = behind ? 0 : source_geometry->window;
+    plan->behind = NULL;
     plan->pair_count = 0;
     plan->writes_per_unit = 0;
     plan->bytes_per_unit = 0;
 
     for (uint32_t d = 0; d < destination_geometry->parallelism.pipeline; d++) {
         for (uint32_t s = 0; s < source_geometry->parallelism.pipeline; s++) {
-            uint32_t layer_first =
-                max_u32(source_geometry->stage_layer_first[s], destination_geometry->stage_layer_first[d]);
+            uint32_t layer = max_u32(source_geometry->stage_layer_first[s], destination_geometry->stage_layer_first[d]);
             uint32_t layer_end =
                 min_u32(source_geometry->stage_layer_first[s + 1], destination_geometry->stage_layer_first[d + 1]);
-            if (layer_first >= layer_end)
-                continue;
-            for (uint32_t t = 0; t < destination_geometry->parallelism.tensor; t++)
-                if (!plan_add_rank(plan, &source, s, &destination, d, t, replica_choice, layer_first, layer_end))
+            while (layer < layer_end) {
+                bool taken;
+                uint32_t end = stretch_end(source_geometry, behind, layer, layer_end, &taken);
+                if (taken && !plan_add_stages(plan, &source, s, &destination, d, replica_choice, layer, end))
                     return GEOMETRY_LIMIT;
+                layer = end;
+            }
         }
     }
     return GEOMETRY_OK;
+}
+
+enum geometry_refusal transfer_plan_make(const struct kv_geometry *source, uint32_t source_group,
+                                         const struct kv_geometry *destination, uint32_t destination_group,
+                                         uint32_t replica_choice, struct transfer_plan *plan)
+{
+    return make(source, source_group, destination, destination_group, replica_choice, false, plan);
+}
+
+enum geometry_refusal transfer_plan_make_behind(const struct kv_geometry *source, uint32_t source_group,
+                                                const struct kv_geometry *destination, uint32_t destination_group,
+                                                uint32_t replica_choice, struct transfer_plan *plan)
+{
+    CHECK(source->window > 0 && source->full_layers > 0);
+    return make(source, source_group, destination, destination_group, replica_choice, true, plan);
 }
 
 uint32_t transfer_units(const struct transfer_plan *plan, uint32_t tokens)

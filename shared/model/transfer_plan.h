@@ -19,6 +19,7 @@ struct transfer_pair {
     uint16_t destination_rank; /* numbered within the instance */
     uint16_t layer_first;      /* global layer ids [layer_first, layer_first + layer_count) */
     uint16_t layer_count;
+    uint16_t plane_first;   /* planes [plane_first, plane_first + the plan's planes) */
     uint32_t runs;          /* contiguous pieces per unit, layer and plane. NHD: 1 where both sides hold the same
                                heads, else unit_tokens. HND: 1 where the pages are equal, else the heads moved */
     uint32_t run_bytes;     /* bytes of one piece */
@@ -35,8 +36,12 @@ struct transfer_plan {
     uint32_t unit_tokens;
     uint32_t source_units_per_page;      /* 1, or source page tokens / unit_tokens */
     uint32_t destination_units_per_page; /* 1, or destination page tokens / unit_tokens */
-    uint16_t planes;
+    uint16_t planes;                     /* of a pair; a cache whose planes are not alike has a pair for each */
     uint16_t layers;
+    uint16_t layers_carried;            /* fewer than `layers` where pairs leave out the windowed ones */
+    uint32_t window;                    /* as the geometries'; 0 in a plan that leaves the windowed layers out */
+    const struct transfer_plan *behind; /* for units that lie wholly behind the window: the same without the windowed
+                                           layers. NULL: every unit takes all layers */
     uint32_t pair_count;
     uint64_t writes_per_unit; /* over all pairs, layers, planes and runs */
     uint64_t bytes_per_unit;  /* likewise */
@@ -54,10 +59,23 @@ uint32_t transfer_replica_choices(const struct kv_geometry *source);
  * one run a head; `runs` says so. Where hp and hd do not divide each other (12 heads over 3 and 2 ranks) a pair moves
  * the heads that its two ranks have in common, fewer than min(hp, hd).
  *
- * Pairs are ordered by destination stage, source stage, destination rank, head group. */
+ * Pairs are ordered by destination stage, source stage, destination rank, head group, plane. */
 enum geometry_refusal transfer_plan_make(const struct kv_geometry *source, uint32_t source_group,
                                          const struct kv_geometry *destination, uint32_t destination_group,
                                          uint32_t replica_choice, struct transfer_plan *plan);
+
+/* The same for units that lie wholly behind the window of the windowed layers, which are left out: their KV is read by
+ * nobody any more. The geometries must have a window and a layer without one (CHECK). */
+enum geometry_refusal transfer_plan_make_behind(const struct kv_geometry *source, uint32_t source_group,
+                                                const struct kv_geometry *destination, uint32_t destination_group,
+                                                uint32_t replica_choice, struct transfer_plan *plan);
+
+/* Units of a prompt of which `tokens` tokens are moved that lie wholly behind the window: what comes next is the token
+ * after them, which reads the last window - 1 of them and itself. */
+static inline uint32_t transfer_units_behind(uint32_t window, uint32_t unit_tokens, uint32_t tokens)
+{
+    return kv_window_first(window, tokens) / unit_tokens;
+}
 
 /* Units that tokens [0, tokens) occupy. */
 uint32_t transfer_units(const struct transfer_plan *plan, uint32_t tokens);

@@ -68,7 +68,7 @@ void mixed_abort(struct instance *instance, uint32_t request)
     if (slot == INDEX_NONE)
         return; /* its last message and the abort crossed */
     struct sequence *s = &instance->sequences[slot];
-    if (instance->stepping && s->in_step) {
+    if (instance_steps(instance, slot)) {
         instance_abort_after_step(instance, slot);
         return;
     }
@@ -99,9 +99,9 @@ void mixed_admitted(struct instance *instance, uint32_t slot)
 
 void mixed_launched(struct instance *instance)
 {
-    for (uint32_t i = 0; i < instance->chunked_count; i++) {
-        const struct sequence *s = &instance->sequences[instance->chunked[i]];
-        rt_trace(instance->rt, TRACE_CHUNK, s->request, s->chunk_start, s->chunk_tokens);
+    for (uint32_t i = 0; i < instance->current->chunk_count; i++) {
+        const struct chunk *chunk = &instance->current->chunks[i];
+        rt_trace(instance->rt, TRACE_CHUNK, instance->sequences[chunk->slot].request, chunk->start, chunk->tokens);
     }
 }
 
@@ -134,10 +134,13 @@ static void prompt_complete(struct instance *instance, uint32_t slot)
 
 void mixed_step_done(struct instance *instance)
 {
-    for (uint32_t i = 0; i < instance->chunked_count; i++) {
-        uint32_t slot = instance->chunked[i];
-        bool complete = prefill_chunk_done(instance, slot);
+    struct microbatch *microbatch = instance->current;
+    for (uint32_t i = 0; i < microbatch->chunk_count; i++) {
+        uint32_t slot = microbatch->chunks[i].slot;
+        bool complete = prefill_chunk_done(instance, &microbatch->chunks[i]);
         if (instance->sequences[slot].aborting) {
+            if (instance->sequences[slot].in_step > 0)
+                continue;
             prefill_abandon(instance, slot);
             instance->running--;
             end_aborted(instance, slot);
@@ -145,15 +148,15 @@ void mixed_step_done(struct instance *instance)
             prompt_complete(instance, slot);
         }
     }
-    instance->chunked_count = 0;
-    for (uint32_t i = 0; i < instance->aborting_count; i++) {
-        uint32_t slot = instance->aborting[i];
+    microbatch->chunk_count = 0;
+    for (uint32_t i = 0; i < microbatch->aborting_count; i++) {
+        uint32_t slot = microbatch->aborting[i];
         if (instance->sequences[slot].state == SEQUENCE_DECODE && instance->sequences[slot].aborting) {
             decode_leave(instance, slot);
             end_aborted(instance, slot);
         }
     }
-    instance->aborting_count = 0;
+    microbatch->aborting_count = 0;
 }
 
 void mixed_preempted(struct instance *instance, uint32_t slot)

@@ -14,7 +14,7 @@ void mixed_abort(struct instance *instance, uint32_t request);
 /* The scheduler has given the sequence its pages. */
 void mixed_admitted(struct instance *instance, uint32_t slot);
 
-/* The launch that holds chunked[] has been made, and is done. */
+/* The current microbatch has been launched, and is done. */
 void mixed_launched(struct instance *instance);
 void mixed_step_done(struct instance *instance);
 

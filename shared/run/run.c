@@ -29,7 +29,7 @@ struct trace_file *scenario_trace(const struct scenario *scenario, struct user_e
 {
     if (scenario->load.arrivals != ARRIVAL_TRACE)
         return NULL;
-    return trace_file_read(scenario->load.trace_path, scenario->load.trace_format, error);
+    return trace_file_read(scenario->load.trace_path, &scenario->load.trace, error);
 }
 
 static void *make(size_t count, size_t size)
@@ -84,8 +84,8 @@ static void finish_if(struct run *run, bool fed)
 
 bool run_answers(const struct run *run)
 {
-    bool answers = run->load->arrivals == ARRIVAL_CLOSED || run->load->arrivals == ARRIVAL_SESSIONS;
-    return answers && run->config->arrivals == NULL;
+    bool closed = run->load->arrivals == ARRIVAL_CLOSED && run->config->arrivals == NULL;
+    return closed || workload_follows(run->workload);
 }
 
 bool run_fed(const struct run *run)
@@ -113,7 +113,7 @@ static void arrive(struct run *run, const struct workload_item *item)
                           .id = request,
                           .data = &item->spec};
     run->last_arrival_ns = now_ns;
-    if (!item->is_abort && run->load->arrivals == ARRIVAL_SESSIONS)
+    if (!item->is_abort && workload_conversation(run->workload, request) > 0)
         note_conversation(run, request);
     /* Gaps between tokens count from the first request that does. */
     if (!item->is_abort && request > 0 && request == run->load->warmup_requests) {
@@ -154,7 +154,7 @@ void run_answer(struct run *run, uint32_t request)
     int64_t now_ns = run->backend->now_ns(run->self);
     struct workload_item item;
     run->answering--;
-    if (run->load->arrivals == ARRIVAL_SESSIONS) {
+    if (workload_follows(run->workload)) {
         workload_answered(run->workload, request, now_ns);
         wake(run);
         finish_if(run, run_fed(run));
@@ -263,9 +263,9 @@ static void play(struct run *run)
     int64_t end_ns = backend->now_ns(run->self);
     if (!run->broken && !run->stopped)
         backend->end(run->self);
-    summarize(run, end_ns);
     if (!run->broken && run->stopped)
         run->result->status = RUN_STOPPED;
+    summarize(run, end_ns);
 }
 
 void run_play(const struct run_backend *backend, const struct run_config *config, struct run_result *result)

@@ -14,19 +14,20 @@
  * use. */
 uint32_t decode_reserve_tokens(const struct instance *instance, const struct sequence *sequence, uint32_t cached);
 
-/* Moves ready sequences into the batches, in order of readiness, up to batch_max a group. They are in `joined`. */
+/* Moves ready sequences into the current microbatch, in order of readiness, up to batch_max a group in all of them and
+ * to its share of them. They are in `joined`. */
 void decode_join_ready(struct instance *instance);
 
-/* Takes the sequence out of the batch; its pages stay with it. Not while a launch is in progress. */
+/* Takes the sequence out of the batch; its pages stay with it. Not while its microbatch is launched. */
 void decode_leave(struct instance *instance, uint32_t slot);
 
-/* Steps until some sequence of the batch needs attention; UINT64_MAX for an empty batch. */
+/* Steps until some sequence of the current microbatch needs attention; UINT64_MAX for an empty batch. */
 uint64_t decode_steps_to_attention(const struct instance *instance);
 
-/* `steps` steps have been done by everybody in the batch. */
+/* `steps` steps have been done by everybody in the current microbatch. */
 void decode_advance(struct instance *instance, uint32_t steps);
 
-/* What has to be done after a step, one sequence at a time. */
+/* What has to be done after a step of the current microbatch, one sequence at a time. */
 enum decode_due {
     DECODE_NOTHING = 0,
     DECODE_FINISHED = 1, /* *slot has produced its last token and has left the batch; it still holds its pages */

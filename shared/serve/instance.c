@@ -16,7 +16,6 @@ static void make_groups(struct instance *instance, struct arena *arena)
     uint32_t block_pages = config->prefix_block_tokens / config->geometry.page_tokens;
     if (!config->scheduler.prefix_cache)
         block_pages = 0;
-    bool decodes = config->role != ROLE_PREFILL;
     bool prefills = config->role != ROLE_DECODE;
     for (uint32_t g = 0; g < config->group_count; g++) {
         struct group scratch;
@@ -25,12 +24,42 @@ static void make_groups(struct instance *instance, struct arena *arena)
         page_pool_make(&group->pool, arena, instance->rt, g, config->pages_per_group, block_pages);
         if (config->scheduler.tell_evictions)
             group->pool.evictions = &instance->evictions;
-        slot_heap_make(&group->attention, arena, decodes ? config->scheduler.batch_max : 0,
-                       instance->attention_positions);
         slot_heap_make(&group->waiting, arena, prefills ? config->requests_max : 0, instance->waiting_positions);
         sequence_list_make(&group->streaming);
         sequence_list_make(&group->ready);
     }
+}
+
+static void make_microbatch(struct instance *instance, struct arena *arena, struct microbatch *microbatch)
+{
+    const struct node_config *config = instance->config;
+    uint32_t slots = config->requests_max;
+    bool decodes = config->role != ROLE_PREFILL;
+    *microbatch = (struct microbatch){.stepping = false};
+    microbatch->groups = arena_take(arena, config->group_count, sizeof *microbatch->groups);
+    microbatch->attention = arena_take(arena, config->group_count, sizeof *microbatch->attention);
+    microbatch->changed = arena_take(arena, config->group_count, sizeof *microbatch->changed);
+    microbatch->joined = arena_take(arena, slots, sizeof *microbatch->joined);
+    microbatch->chunks = arena_take(arena, slots, sizeof *microbatch->chunks);
+    microbatch->aborting = arena_take(arena, slots, sizeof *microbatch->aborting);
+    for (uint32_t g = 0; g < config->group_count; g++) {
+        struct slot_heap scratch;
+        slot_heap_make(arena->memory == NULL ? &scratch : &microbatch->attention[g], arena,
+                       decodes ? config->scheduler.batch_max : 0, instance->attention_positions);
+    }
+}
+
+/* One a stage, as far as the runtime takes that many launches. */
+static void make_microbatches(struct instance *instance, struct arena *arena)
+{
+    uint32_t stages = max_u32(1, instance->config->geometry.parallelism.pipeline);
+    instance->microbatch_count = min_u32(stages, max_u32(1, instance->rt->limits.launches_in_flight));
+    instance->microbatches = arena_take(arena, instance->microbatch_count, sizeof *instance->microbatches);
+    for (uint32_t i = 0; i < instance->microbatch_count; i++) {
+        struct microbatch scratch;
+        make_microbatch(instance, arena, arena->memory == NULL ? &scratch : &instance->microbatches[i]);
+    }
+    instance->current = instance->microbatches;
 }
 
 void instance_make(struct instance *instance, struct arena *arena, const struct node_config *config, struct runtime *rt,
@@ -43,7 +72,8 @@ void instance_make(struct instance *instance, struct arena *arena, const struct 
     memset(instance, 0, sizeof *instance);
     instance->config = config;
     instance->rt = rt;
-    instance->yield = token_clock_yield(config->scheduler.draft_tokens, config->scheduler.acceptance_permille);
+    instance->yield = token_clock_yield(config->scheduler.draft_tokens, config->scheduler.acceptance_permille,
+                                        config->scheduler.place_permille);
     instance->pages_max = min_u32(config->pages_per_group, kv_pages(&config->geometry, config->request_tokens_max) + 1);
     if (config->role == ROLE_DECODE) /* a request's pages must fit a message */
         instance->pages_max = min_u32(instance->pages_max, REQUEST_PAGES_MAX);
@@ -59,16 +89,13 @@ void instance_make(struct instance *instance, struct arena *arena, const struct 
     instance->groups = arena_take(arena, config->group_count, sizeof *instance->groups);
     instance->attention_positions = arena_take(arena, slots, sizeof *instance->attention_positions);
     instance->waiting_positions = arena_take(arena, slots, sizeof *instance->waiting_positions);
-    instance->step_groups = arena_take(arena, config->group_count, sizeof *instance->step_groups);
     instance->changes = arena_take(arena, (size_t)slots * CHANGES_PER_SEQUENCE, sizeof *instance->changes);
-    instance->joined = arena_take(arena, slots, sizeof *instance->joined);
-    instance->chunked = arena_take(arena, slots, sizeof *instance->chunked);
-    instance->aborting = arena_take(arena, slots, sizeof *instance->aborting);
     if (config->scheduler.tell_evictions) {
         instance->evictions.hashes = arena_take(arena, EVICTIONS_MAX, sizeof *instance->evictions.hashes);
         instance->report_bytes = arena_take(arena, MESSAGE_BYTES_MAX, 1);
     }
     make_groups(instance, arena);
+    make_microbatches(instance, arena);
     if (arena->memory == NULL)
         return;
     /* Slot 0 is used first: the stack is filled downwards and only as deep as it is used. */
@@ -157,6 +184,9 @@ bool instance_take_pages(struct instance *instance, uint32_t slot, uint32_t toke
     CHECK(s->page_count == 0);
     uint32_t need = kv_pages(&instance->config->geometry, tokens);
     CHECK(need <= instance->pages_max);
+    /* Of a block that was moved here, windowed layers may have been left out: what they read now comes again. */
+    if (instance->config->role == ROLE_DECODE && instance->config->geometry.window > 0)
+        cached_limit = kv_window_first(instance->config->geometry.window, cached_limit);
     uint32_t whole = instance_whole_blocks(instance, s, cached_limit);
     uint32_t unpinned = 0;
     uint32_t blocks = whole == 0 ? 0 : page_pool_peek(pool, instance_blocks(instance, slot), whole, &unpinned);
@@ -250,7 +280,9 @@ void instance_abort_after_step(struct instance *instance, uint32_t slot)
     struct sequence *s = &instance->sequences[slot];
     if (s->aborting)
         return;
-    CHECK(instance->stepping && s->in_step);
+    CHECK(instance_steps(instance, slot));
     s->aborting = true;
-    instance->aborting[instance->aborting_count++] = slot;
+    struct microbatch *microbatch = instance_microbatch(instance, slot);
+    if (s->state == SEQUENCE_DECODE)
+        microbatch->aborting[microbatch->aborting_count++] = slot;
 }

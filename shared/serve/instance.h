@@ -1,4 +1,4 @@
-/* A model replica: its sequences, the page pools and batches of its attention groups, and the launch in progress.
+/* A model replica: its sequences, the page pools and queues of its attention groups, and the launches in progress.
  *
  * All parts of an instance work on this struct: the decode batch (decode_batch.h), the prefill queue and chunks
  * (prefill_batch.h), and the two sides of the messenger, which build on both.
@@ -15,13 +15,39 @@
 
 struct group {
     struct page_pool pool;
-    struct slot_heap attention;     /* decode sequences by the step at which they finish or need pages */
     struct slot_heap waiting;       /* prefill: queued sequences by policy */
     struct sequence_list streaming; /* prefill: sequences with pages whose prompt is not complete, by admission */
     struct sequence_list ready;     /* decode: complete, waiting for a place in the batch */
     uint32_t live;                  /* decode: sequences holding pages */
+    uint32_t decode_sequences;      /* of all microbatches */
     uint64_t queued_tokens;         /* prefill: prompt tokens not yet computed */
-    bool changed;                   /* the composition differs from the last launch's */
+};
+
+/* Tokens [start, start + tokens) of a prompt, computed by one launch. */
+struct chunk {
+    uint32_t slot;
+    uint32_t start;
+    uint32_t tokens;
+};
+
+/* What is launched as one step: sequences that decode together, and the chunks that ride along. An instance has one
+ * for each pipeline stage, so that every stage may work on another (as vLLM's virtual engines and SGLang's microbatches
+ * do): a decode sequence stays in its own, whose next step is launched when the one before has left the last stage.
+ * Chunks go into whichever is free, and follow each other through the stages. */
+struct microbatch {
+    bool stepping; /* its launch is in progress */
+    uint32_t ticket;
+    uint64_t step_counter; /* steps completed: where its token clock stands */
+    uint64_t decode_sequences;
+    struct step_group *groups;   /* sums, by attention group */
+    struct slot_heap *attention; /* by group: decode sequences by the step at which they finish or need pages */
+    bool *changed;               /* by group: the composition differs from the last launch's */
+    uint32_t *joined;            /* sequences whose first decode step this launch is */
+    uint32_t joined_count;
+    struct chunk *chunks;
+    uint32_t chunk_count;
+    uint32_t *aborting; /* decode sequences whose client has gone away during the launch */
+    uint32_t aborting_count;
 };
 
 struct instance {
@@ -45,22 +71,16 @@ struct instance {
     uint32_t *attention_positions;
     uint32_t *waiting_positions;
 
-    /* The launch in progress. */
-    bool stepping;
-    uint32_t ticket;
-    uint64_t step_counter; /* steps completed */
-    uint64_t waiting_step; /* when the first of the prompts that are held back was seen; UINT64_MAX: none is */
-    uint64_t held_steps;   /* until they may come in; 0: none is held back */
-    uint32_t yield;        /* tokens a decode sequence takes in a step, times 2^16 */
-    struct step_group *step_groups;
-    struct step_change *changes;
+    struct microbatch *microbatches;
+    uint32_t microbatch_count;
+    struct microbatch *current;  /* that is being put together, or has just ended */
+    uint32_t ticket;             /* of the newest launch */
+    uint64_t step_counter;       /* steps completed, of all microbatches */
+    uint64_t waiting_step;       /* when the first of the prompts that are held back was seen; UINT64_MAX: none is */
+    uint64_t held_steps;         /* until they may come in; 0: none is held back */
+    uint32_t yield;              /* tokens a decode sequence takes in a step, times 2^16 */
+    struct step_change *changes; /* for the next launch */
     uint32_t change_count;
-    uint32_t *joined; /* sequences whose first decode step this launch is */
-    uint32_t joined_count;
-    uint32_t *chunked; /* sequences with a chunk in this launch */
-    uint32_t chunked_count;
-    uint32_t *aborting; /* sequences of this launch whose client has gone away */
-    uint32_t aborting_count;
 
     uint64_t decode_sequences;
     uint32_t running;       /* sequences in prefill or decode */
@@ -130,7 +150,19 @@ uint32_t instance_roomiest_group(const struct instance *instance);
 /* The request is over on this instance (decoder, mixed): gives back pages and slot, and forgets its id. */
 void instance_end(struct instance *instance, uint32_t slot);
 
-/* Marks a sequence of the launch in progress to be taken out when the launch ends. */
+static inline struct microbatch *instance_microbatch(const struct instance *instance, uint32_t slot)
+{
+    return &instance->microbatches[instance->sequences[slot].microbatch];
+}
+
+/* Whether a launch in progress works on the sequence. */
+static inline bool instance_steps(const struct instance *instance, uint32_t slot)
+{
+    const struct sequence *s = &instance->sequences[slot];
+    return s->state == SEQUENCE_DECODE ? instance_microbatch(instance, slot)->stepping : s->in_step > 0;
+}
+
+/* Marks a sequence that a launch works on to be taken out when that launch, or the last that does, ends. */
 void instance_abort_after_step(struct instance *instance, uint32_t slot);
 
 void instance_change(struct instance *instance, const struct step_change *change);

@@ -10,6 +10,12 @@ static uint32_t left(const struct sequence *s)
     return s->wanted - s->computed;
 }
 
+/* Of these, those that no launch has yet. */
+static uint32_t unlaunched(const struct sequence *s)
+{
+    return s->wanted - s->launched;
+}
+
 /* A mixed instance decodes here, and needs headroom for it. */
 static uint32_t tokens_to_hold(const struct instance *instance, const struct sequence *s)
 {
@@ -66,30 +72,31 @@ void prefill_dequeue(struct instance *instance, uint32_t slot)
 static void add_chunk(struct instance *instance, uint32_t slot, uint32_t tokens)
 {
     struct sequence *s = &instance->sequences[slot];
-    struct step_group *sums = &instance->step_groups[s->group];
+    struct microbatch *microbatch = instance->current;
+    struct step_group *sums = &microbatch->groups[s->group];
     uint64_t q = tokens;
-    uint64_t k = s->computed;
-    s->chunk_start = s->computed;
-    s->chunk_tokens = tokens;
-    s->in_step = true;
+    uint64_t k = s->launched;
+    CHECK(s->in_step < UINT8_MAX);
+    s->in_step++;
     sums->prefill_sequences++;
     sums->prefill_tokens += q;
     sums->prefill_context += k;
     sums->prefill_pairs += q * k + q * (q + 1) / 2;
-    instance->groups[s->group].changed = true;
+    microbatch->changed[s->group] = true;
     instance_change(instance, &(struct step_change){
                                   .kind = STEP_CHUNK,
                                   .group = s->group,
                                   .sequence = slot,
                                   .request = s->request,
-                                  .start = s->chunk_start,
+                                  .start = s->launched,
                                   .tokens = tokens,
                                   .page_count = s->device_knows ? 0 : s->page_count,
                                   .pages = instance_pages(instance, slot),
                                   .token_seed = s->token_seed,
                               });
     s->device_knows = true;
-    instance->chunked[instance->chunked_count++] = slot;
+    microbatch->chunks[microbatch->chunk_count++] = (struct chunk){slot, s->launched, tokens};
+    s->launched += tokens;
 }
 
 /* Gives the first of the queue its pages; false when it has to wait. */
@@ -105,7 +112,7 @@ static bool admit_first(struct instance *instance, struct group *group, prefill_
     instance_wait_over(instance, slot);
     instance->running++;
     forget_tokens(instance, s, s->local);
-    s->computed = s->local;
+    s->computed = s->launched = s->local;
     s->state = SEQUENCE_STREAMING;
     if (left(s) > 0)
         sequence_list_append(&group->streaming, instance->sequences, slot);
@@ -118,13 +125,13 @@ static bool admit_first(struct instance *instance, struct group *group, prefill_
 static bool batch_full(const struct instance *instance, uint32_t g)
 {
     const struct group *group = &instance->groups[g];
-    uint32_t under_way = group->streaming.count + group->ready.count + instance->step_groups[g].decode_sequences;
+    uint32_t under_way = group->streaming.count + group->ready.count + group->decode_sequences;
     return instance->config->role == ROLE_MIXED && under_way >= instance->config->scheduler.batch_max;
 }
 
 static uint32_t chunk_limit(const struct instance *instance, const struct sequence *s, uint32_t budget)
 {
-    uint32_t tokens = min_u32(left(s), budget);
+    uint32_t tokens = min_u32(unlaunched(s), budget);
     if (instance->config->scheduler.chunk_tokens > 0)
         tokens = min_u32(tokens, instance->config->scheduler.chunk_tokens);
     return tokens;
@@ -134,8 +141,8 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
                            void *context)
 {
     struct group *group = &instance->groups[g];
-    struct step_group *sums = &instance->step_groups[g];
-    group->changed |= sums->prefill_sequences > 0;
+    struct step_group *sums = &instance->current->groups[g];
+    instance->current->changed[g] |= sums->prefill_sequences > 0;
     sums->prefill_sequences = 0;
     sums->prefill_tokens = sums->prefill_context = sums->prefill_pairs = 0;
     uint32_t budget = instance->config->scheduler.token_budget;
@@ -144,7 +151,10 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
     uint32_t writes = prefill_writes_max(instance->config);
     for (uint32_t slot = group->streaming.head; slot != SLOT_NONE && budget > 0 && *write_budget >= writes;
          slot = instance->sequences[slot].next) {
-        uint32_t tokens = chunk_limit(instance, &instance->sequences[slot], budget);
+        const struct sequence *s = &instance->sequences[slot];
+        if (unlaunched(s) == 0 || s->state != SEQUENCE_STREAMING || s->aborting)
+            continue; /* its last chunks are in other stages */
+        uint32_t tokens = chunk_limit(instance, s, budget);
         add_chunk(instance, slot, tokens);
         budget -= tokens;
         *write_budget -= writes;
@@ -192,23 +202,23 @@ static uint64_t hold(struct instance *instance)
 
 void prefill_schedule(struct instance *instance, uint32_t write_budget, prefill_admitted *admitted, void *context)
 {
-    CHECK(!instance->stepping);
-    instance->chunked_count = 0;
+    CHECK(!instance->current->stepping);
+    instance->current->chunk_count = 0;
     instance->held_steps = hold(instance);
     for (uint32_t g = 0; g < instance->config->group_count; g++)
         schedule_group(instance, g, &write_budget, admitted, context);
 }
 
-bool prefill_chunk_done(struct instance *instance, uint32_t slot)
+bool prefill_chunk_done(struct instance *instance, const struct chunk *chunk)
 {
-    struct sequence *s = &instance->sequences[slot];
-    CHECK(s->in_step);
-    s->in_step = false;
-    s->computed += s->chunk_tokens;
-    forget_tokens(instance, s, s->chunk_tokens);
+    struct sequence *s = &instance->sequences[chunk->slot];
+    CHECK(s->in_step > 0 && s->computed == chunk->start);
+    s->in_step--;
+    s->computed += chunk->tokens;
+    forget_tokens(instance, s, chunk->tokens);
     if (left(s) > 0)
         return false;
-    sequence_list_remove(&instance->groups[s->group].streaming, instance->sequences, slot);
+    sequence_list_remove(&instance->groups[s->group].streaming, instance->sequences, chunk->slot);
     return true;
 }
 

@@ -15,10 +15,16 @@
  * and, when the step has ended the prompt, the tail. */
 #define PREFILL_PAGE_WRITES 2
 #define PREFILL_TAIL_WRITES 1
+#define PREFILL_WINDOW_WRITES 1 /* one write of a prompt crosses the window and becomes two */
 
 static inline uint32_t prefill_writes_max(const struct node_config *config)
 {
-    return PREFILL_PAGE_WRITES + (config->tail_writes > 0 ? PREFILL_TAIL_WRITES : 0);
+    uint32_t writes = PREFILL_PAGE_WRITES;
+    if (config->geometry.window > 0)
+        writes += PREFILL_WINDOW_WRITES;
+    if (config->tail_writes > 0)
+        writes += PREFILL_TAIL_WRITES;
+    return writes;
 }
 
 /* Queues the sequence (state QUEUED) on the group with the fewest queued tokens. wanted and deadline are set. */
@@ -30,15 +36,15 @@ void prefill_dequeue(struct instance *instance, uint32_t slot);
 /* A sequence that has just been given pages but whose prompt turned out to be cached entirely. */
 typedef void prefill_admitted(void *context, uint32_t slot);
 
-/* Chooses the chunks of the next step: fills chunked[], the prefill sums of step_groups and the changes. `admitted` is
+/* Chooses the chunks of the current microbatch: fills its chunks, its prefill sums and the changes. `admitted` is
  * called for every sequence that got its pages (state STREAMING, computed = tokens found cached), before its first
  * chunk; it may find that there is nothing to compute. `write_budget`: writes that may still be posted; each
- * sequence in chunked[] or admitted takes up to prefill_writes_max(). */
+ * sequence with a chunk or admitted takes up to prefill_writes_max(). */
 void prefill_schedule(struct instance *instance, uint32_t write_budget, prefill_admitted *admitted, void *context);
 
-/* The chunk of a sequence is done: moves its progress and takes it off the streaming list when its prompt is complete
- * (returns true then). */
-bool prefill_chunk_done(struct instance *instance, uint32_t slot);
+/* The chunk of a sequence is done, after those before it: moves its progress and takes it off the streaming list when
+ * its prompt is complete (returns true then). */
+bool prefill_chunk_done(struct instance *instance, const struct chunk *chunk);
 
 /* Takes a streaming sequence off its list before it is complete. Not while it is in a launch. */
 void prefill_abandon(struct instance *instance, uint32_t slot);

@@ -35,11 +35,12 @@ enum sequence_state {
 
 struct sequence {
     uint8_t state;
-    bool in_step;      /* part of the launch in progress */
-    bool device_knows; /* a STEP_CHUNK or STEP_JOIN has named it: a STEP_LEAVE is due when it goes */
-    bool resumed;      /* the client already has the first token */
-    bool aborting;     /* leaves at the end of the launch in progress: its client went away */
-    bool answer_due;   /* prefiller: a CANCEL waits for its QUIESCED */
+    uint8_t in_step;    /* chunks in launches in progress; 1 in a decode batch */
+    uint8_t microbatch; /* in whose decode batch it is */
+    bool device_knows;  /* a STEP_CHUNK or STEP_JOIN has named it: a STEP_LEAVE is due when it goes */
+    bool resumed;       /* the client already has the first token */
+    bool aborting;      /* leaves at the end of the launches in progress: its client went away */
+    bool answer_due;    /* prefiller: a CANCEL waits for its QUIESCED */
     bool wait_traced;
     bool keyed;     /* prefiller: found by its key; false once its decoder has been replaced */
     uint8_t reason; /* enum fail_reason of a cancel, enum nack_reason of a failed stream */
@@ -55,12 +56,11 @@ struct sequence {
 
     uint32_t prompt_tokens;
     uint32_t output_tokens;
-    uint32_t produced;    /* tokens produced before this sequence joined the batch */
-    uint32_t wanted;      /* tokens whose KV must exist before decoding starts, T' */
-    uint32_t local;       /* of those, found in this instance's prefix index */
-    uint32_t computed;    /* of those, computed (prefill) */
-    uint32_t chunk_start; /* of the chunk in the launch in progress */
-    uint32_t chunk_tokens;
+    uint32_t produced; /* tokens produced before this sequence joined the batch */
+    uint32_t wanted;   /* tokens whose KV must exist before decoding starts, T' */
+    uint32_t local;    /* of those, found in this instance's prefix index */
+    uint32_t computed; /* of those, computed (prefill), */
+    uint32_t launched; /* and computed or in launches in progress */
 
     uint32_t page_count;
     uint32_t pages_wanted; /* while it waits for pages */

@@ -1,7 +1,8 @@
 /* Tokens over steps, for a batch whose every sequence takes the same number of tokens in a step.
  *
  * Without speculation that number is 1. A step that verifies d drafted tokens, each accepted with probability a if all
- * before it were, yields 1 + a + a^2 + ... + a^d on average. Sequences would draw around that mean one by one; here all
+ * before it were, yields 1 + a + a^2 + ... + a^d on average; with the shares s1 ... sd of steps that accept the token
+ * of each place, as engines report them, 1 + s1 + ... + sd. Sequences would draw around that mean one by one; here all
  * of a batch advance by the same whole number of tokens, whose sum over steps follows the mean: what is kept per
  * instance stays one number, and a steady step costs nothing per sequence.
  */
@@ -14,11 +15,19 @@
 
 #define TOKEN_CLOCK_ONE (UINT32_C(1) << 16)
 
-/* Tokens a step, times 2^16, at least TOKEN_CLOCK_ONE; rounded down. */
-static inline uint32_t token_clock_yield(uint32_t draft_tokens, uint32_t acceptance_permille)
+/* Tokens a step, times 2^16, at least TOKEN_CLOCK_ONE; rounded down. By place where the first place has a share, which
+ * then stand in `place_permille`; else by the one number. */
+static inline uint32_t token_clock_yield(uint32_t draft_tokens, uint32_t acceptance_permille,
+                                         const uint16_t *place_permille)
 {
     uint64_t sum = TOKEN_CLOCK_ONE;
     uint64_t power = TOKEN_CLOCK_ONE;
+    if (place_permille[0] > 0) {
+        uint32_t shares = 0;
+        for (uint32_t i = 0; i < draft_tokens; i++)
+            shares += place_permille[i];
+        return (uint32_t)(sum + (uint64_t)shares * TOKEN_CLOCK_ONE / 1000);
+    }
     for (uint32_t i = 0; i < draft_tokens && power > 0; i++) {
         power = power * acceptance_permille / 1000;
         sum += power;

@@ -59,7 +59,8 @@ struct deployment_sizes deployment_sizes_traced(const struct load *load, const s
     sizes.request_tokens_max = 0;
     sizes.prefix_block_tokens = trace->block_tokens;
     for (uint32_t i = 0; i < trace->count; i++) {
-        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + trace->output_tokens[i]);
+        uint32_t output = trace->output_tokens[i] > 0 ? trace->output_tokens[i] : length_max(&load->output);
+        sizes.request_tokens_max = max_u32(sizes.request_tokens_max, trace->prompt_tokens[i] + output);
         if (trace->block_tokens != 0)
             sizes.request_blocks_max =
                 max_u32(sizes.request_blocks_max, narrow_u32(trace->block_first[i + 1] - trace->block_first[i]));
@@ -176,8 +177,9 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
     uint64_t activation_bytes =
         draft_bytes + footprint_activation_bytes(&model, &member->geometry, step_tokens(pool), sampled(pool));
     struct footprint *footprint = &member->footprint;
-    enum footprint_verdict verdict = footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes,
-                                                        pool->memory_utilization_permille, activation_bytes, footprint);
+    enum footprint_verdict verdict =
+        footprint_kv_pages(&model, &member->geometry, pool->hardware.memory_bytes, pool->engine.memory_share,
+                           pool->memory_utilization_permille, activation_bytes, footprint);
     if (verdict == FOOTPRINT_FITS && draft_page_bytes > 0) {
         /* Pages of both models come in pairs. */
         uint64_t pair_bytes = footprint->page_bytes + draft_page_bytes;
@@ -188,6 +190,23 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
     if (verdict != FOOTPRINT_FITS)
         return refuse_footprint(error, error_size, pool, parallelism, verdict, &member->footprint);
     return true;
+}
+
+bool deployment_kv_capacity(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
+                            int32_t change_permille, struct kv_capacity *capacity, char *error, size_t error_size)
+{
+    struct member member = {.ranks = 0};
+    struct pool *changed = malloc(sizeof *changed);
+    CHECK(changed != NULL);
+    *changed = *pool;
+    int64_t share = (int64_t)pool->memory_utilization_permille + change_permille;
+    changed->memory_utilization_permille = share < 1 ? 1 : share > 1000 ? 1000 : (uint32_t)share;
+    bool fits = member_make(scenario, changed, sharding, &member, error, error_size);
+    free(changed);
+    capacity->footprint = member.footprint;
+    capacity->tokens =
+        fits ? member.footprint.pages * member.geometry.page_tokens * member.geometry.parallelism.data : 0;
+    return fits;
 }
 
 /* ---- Nodes ------------------------------------------------------------------------------------------------------ */

@@ -71,6 +71,18 @@ struct deployment *deployment_make(const struct scenario *scenario, const struct
                                    const struct deployment_sizes *sizes, uint64_t seed, char *error, size_t error_size);
 void deployment_free(struct deployment *deployment);
 
+/* How much KV an instance of a pool holds, and what is left beside weights and activations for it. */
+struct kv_capacity {
+    struct footprint footprint; /* of its tightest rank */
+    uint64_t tokens;            /* of the instance: all its attention groups */
+};
+
+/* The capacity under one of the pool's shardings if the pool's memory share were `change_permille` larger: 30 and -30
+ * tell how much of an answer hangs on a share that nobody measured. A share stays within 0.1 and 100 %. False with a
+ * sentence where the instance does not fit; *capacity says by how much, and its tokens are 0. */
+bool deployment_kv_capacity(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
+                            int32_t change_permille, struct kv_capacity *capacity, char *error, size_t error_size);
+
 /* Pairs of a prefiller and a decoder by what joins them; of all pools, or of two. */
 #define DEPLOYMENT_ANY_POOL UINT32_MAX
 struct deployment_paths {

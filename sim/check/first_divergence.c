@@ -5,10 +5,9 @@
 #include "base/trace.h"
 #include "host/build_info.h"
 #include "host/interrupt.h"
-#include "world/scenario/scenario_lua.h"
+#include "run/rerun.h"
 #include "sim/check/decision.h"
 #include "sim/sim_run.h"
-#include "run/stored_run.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,16 +16,6 @@
 #define PIECE 4096u /* records between two hashes that are kept */
 
 /* ---- A run again ------------------------------------------------------------------------------------------------- */
-
-struct rerun {
-    int64_t run;
-    struct run_report report;
-    struct results_origin origin;
-    struct scenario *scenario;
-    struct trace_file *recorded;
-    struct results_requests requests; /* of the run that it repeats, if it does */
-    struct workload_arrivals arrivals;
-};
 
 /* The records of one run as they come. */
 struct listening {
@@ -87,65 +76,36 @@ static bool on_row(void *self, const struct request_row *row, bool met_all_targe
 /* Simulates the run again. A run that is heard to its end has to come out as it is stored. */
 static bool listen_to(const struct rerun *rerun, struct listening *l, struct user_error *error)
 {
-    struct sim_options options = {.recorded = rerun->recorded,
-                                  .arrivals = rerun->origin.replay_of != 0 ? &rerun->arrivals : NULL,
-                                  .self = l,
-                                  .trace = on_trace,
-                                  .row = on_row};
-    struct deployment_choice choice = deployment_default(rerun->scenario);
+    struct run_config config = rerun_config(rerun);
     struct run_result result;
-    sim_run(rerun->scenario, &choice, rerun->report.seed, &options, &result);
+    config.listener = (struct run_listener){.self = l, .trace = on_trace, .row = on_row};
+    run_play(&sim_backend, &config, &result);
     if (interrupt_requested())
         user_error_set(error, NULL, 0, NULL, "interrupted");
     else if (result.status != RUN_COMPLETE && result.status != RUN_STOPPED)
-        user_error_set(error, NULL, 0, NULL, "run %" PRId64 ", simulated again: %s", rerun->run, result.text);
+        user_error_set(error, NULL, 0, NULL, "run %" PRId64 ", simulated again: %s", rerun->report.run, result.text);
     else if (result.status == RUN_COMPLETE && result.summary.trace_hash != rerun->report.trace_hash)
         user_error_set(error, NULL, 0, NULL,
                        "run %" PRId64 ", simulated again, has trace hash %016" PRIx64 " and not %016" PRIx64
                        " as stored: the simulation is not deterministic",
-                       rerun->run, result.summary.trace_hash, rerun->report.trace_hash);
+                       rerun->report.run, result.summary.trace_hash, rerun->report.trace_hash);
     run_result_free(&result);
     return !error->set;
 }
 
 /* False where the run cannot be had again; `why` says so. */
-static bool rerun_load(struct rerun *rerun, struct results *store, char *why, size_t size)
+static bool load(struct rerun *rerun, struct results *store, char *why, size_t size)
 {
-    struct scenario_override overrides[RESULTS_ORIGIN_PARAMS_MAX];
     struct user_error error = {.set = false};
-    if (strcmp(rerun->report.backend, "sim") != 0) {
-        snprintf(why, size, "run %" PRId64 " was not simulated", rerun->run);
-    } else if (strcmp(rerun->report.kind, "run") != 0) {
-        snprintf(why, size, "run %" PRId64 " is the planner's: its deployment is not the scenario's own", rerun->run);
-    } else if (strcmp(rerun->report.build, build_identity) != 0) {
-        snprintf(why, size, "run %" PRId64 " is of build %.12s, this is build %.12s", rerun->run, rerun->report.build,
+    int64_t run = rerun->report.run;
+    if (strcmp(rerun->report.backend, "sim") != 0)
+        snprintf(why, size, "run %" PRId64 " was not simulated", run);
+    else if (strcmp(rerun->report.build, build_identity) != 0)
+        snprintf(why, size, "run %" PRId64 " is of build %.12s, this is build %.12s", run, rerun->report.build,
                  build_identity);
-    } else {
-        for (uint32_t p = 0; p < rerun->origin.param_count; p++)
-            overrides[p] = (struct scenario_override){rerun->origin.params[p].path, rerun->origin.params[p].value};
-        rerun->scenario = scenario_load(rerun->origin.path, overrides, rerun->origin.param_count, &error);
-        if (rerun->scenario != NULL && strcmp(rerun->scenario->identity, rerun->report.identity) != 0)
-            snprintf(why, size, "%s has changed since run %" PRId64, rerun->origin.path, rerun->run);
-        else if (rerun->scenario != NULL)
-            rerun->recorded = scenario_trace(rerun->scenario, &error);
-        if (!error.set && rerun->origin.replay_of != 0 &&
-            results_requests_read(store, rerun->origin.replay_of, &rerun->requests, &error))
-            rerun->arrivals = (struct workload_arrivals){rerun->requests.count, rerun->requests.arrived_ns,
-                                                         rerun->requests.conversations};
-        if (error.set)
-            snprintf(why, size, "run %" PRId64 " cannot be loaded again: %s", rerun->run, error.text);
-    }
+    else if (!rerun_load(rerun, store, NULL, 0, &error))
+        snprintf(why, size, "run %" PRId64 " cannot be had again: %s", run, error.text);
     return why[0] == '\0';
-}
-
-static void rerun_free(struct rerun *rerun)
-{
-    if (rerun->scenario != NULL)
-        scenario_free(rerun->scenario);
-    trace_file_free(rerun->recorded);
-    results_origin_free(&rerun->origin);
-    results_requests_free(&rerun->requests);
-    run_report_free(&rerun->report);
 }
 
 /* ---- Where they part --------------------------------------------------------------------------------------------- */
@@ -216,14 +176,9 @@ bool sim_divergence(struct results *store, int64_t run_a, int64_t run_b, struct 
     struct rerun reruns[2];
     memset(reruns, 0, sizeof reruns);
     memset(divergence, 0, sizeof *divergence);
-    reruns[0].run = run_a;
-    reruns[1].run = run_b;
-    bool good = true;
-    for (uint32_t i = 0; i < 2 && good; i++)
-        good = results_run_read(store, reruns[i].run, &reruns[i].report, error) &&
-               results_origin_read(store, reruns[i].run, &reruns[i].origin, error);
-    if (good && rerun_load(&reruns[0], store, divergence->unknown, sizeof divergence->unknown) &&
-        rerun_load(&reruns[1], store, divergence->unknown, sizeof divergence->unknown))
+    bool good = rerun_read(&reruns[0], store, run_a, error) && rerun_read(&reruns[1], store, run_b, error);
+    if (good && load(&reruns[0], store, divergence->unknown, sizeof divergence->unknown) &&
+        load(&reruns[1], store, divergence->unknown, sizeof divergence->unknown))
         good = find(reruns, divergence, error);
     rerun_free(&reruns[0]);
     rerun_free(&reruns[1]);

@@ -100,15 +100,14 @@ static void run_one(void *context, uint32_t job)
         job -= (uint32_t)item->item->seeds;
     struct check_run *made = &item->runs[job];
     struct deployment_choice choice = deployment_default(item->scenario);
-    struct sim_options options = {
-        .recorded = item->recorded,
-        .models = &item->models,
-        .self = &made->run.log,
-        .trace = on_trace,
-        .row = on_row,
-    };
+    struct run_config config = {.scenario = item->scenario,
+                                .choice = &choice,
+                                .seed = item->item->first_seed + job,
+                                .recorded = item->recorded,
+                                .options = &(struct sim_options){.models = &item->models},
+                                .listener = {.self = &made->run.log, .trace = on_trace, .row = on_row}};
     struct run_result result;
-    sim_run(item->scenario, &choice, item->item->first_seed + job, &options, &result);
+    run_play(&sim_backend, &config, &result);
     made->status = result.status;
     if (result.status == RUN_COMPLETE)
         take_run(made, item->scenario, &result);

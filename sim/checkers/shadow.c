@@ -38,10 +38,11 @@ struct memory {
     const struct kv_geometry *geometry;
     uint32_t pages_per_group;
     uint32_t page_count;
-    uint32_t places;  /* parts of a token */
-    uint32_t words;   /* of 64 bits that hold them */
-    size_t stride;    /* bytes of a cell */
-    uint32_t running; /* ticket of the launch in progress; 0: none */
+    uint32_t places; /* parts of a token */
+    uint32_t words;  /* of 64 bits that hold them */
+    size_t stride;   /* bytes of a cell */
+    uint32_t newest; /* ticket of the newest launch, and of the newest that has ended: those between are in progress */
+    uint32_t ended;
     struct shadow_page *pages;
     struct holding *holdings;
     uint32_t holding_count;
@@ -147,6 +148,22 @@ static bool whole(const struct memory *memory, const struct cell *cell)
     return cell->there[memory->words - 1] == last;
 }
 
+/* The same for what a sequence of `tokens` tokens still reads: of windowed layers, tokens in the window. */
+static bool read_whole(const struct memory *memory, const struct cell *cell, uint32_t position, uint32_t tokens)
+{
+    const struct kv_geometry *g = memory->geometry;
+    if (position >= kv_window_first(g->window, tokens))
+        return whole(memory, cell);
+    uint32_t in_layer = g->planes * kv_rank_heads(g);
+    for (uint32_t place = 0; place < memory->places; place++) {
+        uint32_t layer = place / in_layer % g->layers;
+        bool full = kv_full_layers(g, layer + 1) > kv_full_layers(g, layer);
+        if (full && (cell->there[place / 64] >> place % 64 & 1) == 0)
+            return false;
+    }
+    return true;
+}
+
 /* ---- Steps ------------------------------------------------------------------------------------------------------- */
 
 /* Tokens [0, end) of the sequence are where its pages are, whole. */
@@ -162,7 +179,7 @@ static void expect_tokens(struct shadow *shadow, uint32_t node, const struct hol
     }
     for (uint32_t t = 0; t < end; t++) {
         const struct cell *cell = cell_at(memory, h->group, h->pages[t / page_tokens], t % page_tokens);
-        if (cell->tag == tag_of(shadow, h->request, t) && whole(memory, cell))
+        if (cell->tag == tag_of(shadow, h->request, t) && read_whole(memory, cell, t, end))
             continue;
         checkers_fail(shadow->checkers, node,
                       "a step of request %" PRIu32 " begins behind %" PRIu32 " tokens, but token %" PRIu32
@@ -263,7 +280,7 @@ static void change_sequence(struct shadow *shadow, uint32_t node, const struct s
 static void on_launch(void *self, uint32_t node, const struct step_launch *launch)
 {
     struct shadow *shadow = self;
-    shadow->memory[node].running = launch->ticket;
+    shadow->memory[node].newest = launch->ticket;
     /* All that leave have left before anybody comes: the order of a list says nothing about its pages. */
     for (uint32_t c = 0; c < launch->change_count && checkers_failure(shadow->checkers) == NULL; c++)
         change_sequence(shadow, node, &launch->changes[c], launch->ticket);
@@ -340,11 +357,12 @@ static void on_send(void *self, uint32_t node, uint32_t destination, const void 
 }
 
 /* Where a byte offset into a page's plane on a rank lies: head of the rank and token of the page. False: between. */
-static bool take_apart(const struct kv_geometry *g, uint64_t offset, uint32_t *head, uint32_t *token)
+static bool take_apart(const struct kv_geometry *g, uint32_t plane, uint64_t offset, uint32_t *head, uint32_t *token)
 {
-    uint64_t index = offset / g->head_bytes;
+    uint32_t head_bytes = kv_plane_head_bytes(g, plane);
+    uint64_t index = offset / head_bytes;
     uint32_t heads = kv_rank_heads(g);
-    if (offset % g->head_bytes != 0 || index >= (uint64_t)heads * g->page_tokens)
+    if (offset % head_bytes != 0 || index >= (uint64_t)heads * g->page_tokens)
         return false;
     *head = (uint32_t)(g->layout == LAYOUT_HND ? index / g->page_tokens : index % heads);
     *token = (uint32_t)(g->layout == LAYOUT_HND ? index % g->page_tokens : index / heads);
@@ -419,10 +437,10 @@ static void land_cell(struct shadow *shadow, const struct run *run, struct trans
     const struct kv_geometry *from = shadow->memory[run->write->source].geometry;
     const struct kv_geometry *to = memory->geometry;
     uint32_t head, token, source_head, source_token;
-    uint64_t step = (uint64_t)within * to->head_bytes;
-    if (!take_apart(to, run->destination_offset + step, &head, &token) ||
-        !take_apart(from, run->source_offset + step, &source_head, &source_token)) {
-        wrong(shadow, run, "it lies between heads or outside of a page", within, to->head_bytes);
+    uint64_t step = (uint64_t)within * kv_plane_head_bytes(to, run->plane);
+    if (!take_apart(to, run->plane, run->destination_offset + step, &head, &token) ||
+        !take_apart(from, run->plane, run->source_offset + step, &source_head, &source_token)) {
+        wrong(shadow, run, "it lies between heads or outside of a page", within, kv_plane_head_bytes(to, run->plane));
         return;
     }
     uint32_t position = run->unit / plan->destination_units_per_page * to->page_tokens + token;
@@ -465,7 +483,7 @@ static void land_run(struct shadow *shadow, const struct run *run, struct transf
         !in_group(to, run->pair->destination_rank, spec->destination_group))
         wrong(shadow, run, "a rank of it does not hold that layer, or is of another group (groups)", spec->source_group,
               spec->destination_group);
-    for (uint32_t within = 0; within < run->pair->run_bytes / to->head_bytes; within++)
+    for (uint32_t within = 0; within < run->pair->run_bytes / kv_plane_head_bytes(to, run->plane); within++)
         land_cell(shadow, run, transfer, within);
 }
 
@@ -488,7 +506,7 @@ static uint64_t land_units(struct shadow *shadow, const struct oracle_write *wri
                                       .pair = pair,
                                       .unit = unit,
                                       .layer = layer,
-                                      .plane = part / pair->runs,
+                                      .plane = pair->plane_first + part / pair->runs,
                                       .source_offset = transfer_source_offset(plan, pair, unit, piece),
                                       .destination_offset = transfer_destination_offset(plan, pair, unit, piece)};
                     land_run(shadow, &run, transfer);
@@ -553,7 +571,7 @@ static void complete(struct shadow *shadow, uint32_t node, uint32_t immediate, u
     for (uint32_t t = transfer->first; t < transfer->wanted; t++) {
         uint32_t page = transfer->pages[t / page_tokens - transfer->first / page_tokens];
         struct cell *cell = cell_at(memory, transfer->group, page, t % page_tokens);
-        if (cell->epoch != transfer->epoch || !whole(memory, cell)) {
+        if (cell->epoch != transfer->epoch || !read_whole(memory, cell, t, transfer->wanted)) {
             checkers_fail(shadow->checkers, node,
                           "request %" PRIu32 " is complete, but not all of token %" PRIu32 " is there",
                           transfer->request, t);
@@ -575,13 +593,13 @@ static void on_post(void *self, uint32_t node, const struct paged_write *write)
         uint32_t page = write->source_pages[unit / plan->source_units_per_page - first_page];
         uint32_t position = unit * plan->unit_tokens;
         const struct cell *cell = cell_at(memory, write->source_group, page, position % page_tokens);
-        bool computing = cell->ticket != 0 && cell->ticket == memory->running;
+        bool computing = cell->ticket > memory->ended && cell->ticket <= memory->newest;
         if (cell->tag != tag_of(shadow, write->request, position))
             checkers_fail(shadow->checkers, node,
                           "a write for request %" PRIu32 " is posted from page %" PRIu32
                           ", which holds another's token",
                           write->request, page); /* 7 */
-        else if (computing && write->gate != memory->running)
+        else if (computing && (write->gate == STEP_NONE || write->gate < cell->ticket))
             checkers_fail(shadow->checkers, node,
                           "a write for request %" PRIu32 " does not wait for the step that computes its unit %" PRIu32,
                           write->request, unit);
@@ -612,7 +630,7 @@ static void on_event(void *self, int64_t now_ns, uint32_t node, const struct eve
     if (event->kind == EVENT_ARRIVAL && event->status == ARRIVAL_NEW)
         learn(shadow, event->data);
     else if (event->kind == EVENT_STEPS_DONE)
-        shadow->memory[node].running = 0;
+        shadow->memory[node].ended = event->id;
     else if (event->kind == EVENT_IMMEDIATE)
         complete(shadow, node, event->id, event->count);
 }
@@ -626,7 +644,7 @@ static void empty(struct memory *memory)
     free(memory->holdings);
     memory->holdings = NULL;
     memory->holding_count = 0;
-    memory->running = 0;
+    memory->newest = memory->ended = 0;
     if (memory->page_count > 0)
         memset(memory->pages, 0, memory->page_count * sizeof *memory->pages);
 }

@@ -24,17 +24,16 @@ static void share_add_part(const struct device_model *model, const struct model_
 {
     const struct attention_shape *shapes[2] = {&part->full, &part->windowed};
     const uint32_t layers[2] = {part->layers_full, part->layers_windowed};
-    double stages = model->stages;
     double decode = group->decode_sequences;
     for (uint32_t i = 0; i < 2; i++) {
         if (group->decode_sequences > 0)
             share_add(shares, count, names[2 * i], layers[i],
-                      decode_attention_time(&model->device, shapes[i], decode / stages,
-                                            ((double)group->decode_context + decode * model->queries) / stages));
+                      decode_attention_time(&model->device, shapes[i], decode,
+                                            (double)group->decode_context + decode * model->queries));
         if (group->prefill_tokens > 0)
             share_add(shares, count, names[2 * i + 1], layers[i],
-                      prefill_attention_time(&model->device, shapes[i], (double)group->prefill_tokens / stages,
-                                             (double)group->prefill_pairs / stages));
+                      prefill_attention_time(&model->device, shapes[i], (double)group->prefill_tokens,
+                                             (double)group->prefill_pairs));
     }
 }
 
@@ -100,8 +99,7 @@ uint32_t device_model_breakdown(const struct device_model *model, const struct s
                 share_add_attention(model, pass, &groups[slowest], shares, &count);
         if (counts.driver[o->driver] == 0)
             continue;
-        share_add(shares, &count, o->name, o->count,
-                  operator_evaluate(model, o, (double)counts.driver[o->driver] / model->stages));
+        share_add(shares, &count, o->name, o->count, operator_evaluate(model, o, (double)counts.driver[o->driver]));
     }
     return count;
 }

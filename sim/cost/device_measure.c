@@ -135,10 +135,10 @@ static void measure_part(struct device_model *model, struct kernel_chooser *choo
 {
     struct attention_shape *full = &part->full;
     if (wants_module(model, a)) {
-        const struct kernel_sheet *decode =
-            keep(model, kernel_choose_module(chooser, full, a->weight_format, false, sheet_next(model)));
+        const struct kernel_sheet *decode = keep(
+            model, kernel_choose_module(chooser, full, architecture_attention_format(a), false, sheet_next(model)));
         const struct kernel_sheet *prefill =
-            keep(model, kernel_choose_module(chooser, full, a->weight_format, true, sheet_next(model)));
+            keep(model, kernel_choose_module(chooser, full, architecture_attention_format(a), true, sheet_next(model)));
         full->module = decode != NULL && prefill != NULL;
         if (full->module) {
             full->decode = decode;
@@ -201,8 +201,6 @@ static double prefill_attention_ns(const struct device_model *model, double toke
 {
     const struct model_part *parts[2] = {&model->main, &model->draft};
     double ns = 0.0;
-    tokens /= model->stages;
-    pairs /= model->stages;
     for (uint32_t i = 0; i < 2; i++) {
         const struct model_part *part = parts[i];
         if (part->layers_full > 0)

@@ -5,10 +5,10 @@
  * runs once a layer, or once a step. At make time the operators of one driver are summed into one curve over that
  * count, rounded once per knot; a step is then a few look-ups.
  *
- * Pipeline stages: with P stages the step's batch is cut into P microbatches that follow each other through the stages,
- * and the next step's first microbatch follows the last one of this step without a bubble. Per step every stage works
- * on P microbatches of 1/P of the tokens through its layers, which is the time of all layers at 1/P of the tokens;
- * stages that hold one layer less wait for the others, so ceil(layers / P) * P layers count. P hops are added.
+ * Pipeline stages: a step is one batch, which passes the stages one after the other, so its time is that of all layers
+ * and of the hand-overs between stages. Stages that hold one layer less are taken to hold as many as the others, so
+ * ceil(layers / P) * P layers count. How steps overlap, each in another stage, is the simulator's to know: it is told
+ * what a stage takes (struct step_time).
  */
 #include "sim/cost/device_model.h"
 
@@ -32,16 +32,18 @@ static void curves_make(struct device_model *model)
 {
     double least[OPERATORS_MAX];
     for (uint32_t knot = TOKEN_CURVE_KNOTS - 1; knot > 0; knot--) {
-        double tokens = (double)knot_value(knot, TOKEN_CURVE_BITS) / model->stages;
+        double tokens = (double)knot_value(knot, TOKEN_CURVE_BITS);
         double sum[DRIVERS] = {0};
         double share[DRIVERS][SHARES] = {{0}};
         double before = 0.0;
+        double hops = 0.0;
         for (uint32_t i = 0; i < model->operator_count; i++) {
             const struct device_operator *o = &model->operators[i];
             struct operator_time time = operator_evaluate(model, o, tokens);
             if (knot == TOKEN_CURVE_KNOTS - 1 || time.ns < least[i])
                 least[i] = time.ns;
             double ns = least[i] * o->count;
+            hops += o->kind == OPERATOR_STAGE_HOP ? ns : 0.0;
             double launch = time.launch_ns < least[i] ? time.launch_ns * o->count : ns;
             sum[o->driver] += ns;
             share[o->driver][time.bound] += ns - launch;
@@ -55,6 +57,7 @@ static void curves_make(struct device_model *model)
                 model->bounds[d][s].ns[knot] = round_ns(share[d][s]);
         }
         model->before.ns[knot] = round_ns(before);
+        model->hops.ns[knot] = round_ns(hops);
     }
 }
 
@@ -67,19 +70,18 @@ static uint64_t line_context(uint32_t column)
 static double decode_attention_ns(const struct device_model *model, double sequences, double context)
 {
     const struct model_part *parts[2] = {&model->main, &model->draft};
-    double batch = sequences / model->stages;
-    double read = (context + sequences * model->queries) / model->stages;
+    double read = context + sequences * model->queries;
     double ns = 0.0;
     for (uint32_t i = 0; i < 2; i++) {
         const struct model_part *part = parts[i];
         if (part->layers_full > 0)
-            ns += part->layers_full * decode_attention_time(&model->device, &part->full, batch, read).ns;
+            ns += part->layers_full * decode_attention_time(&model->device, &part->full, sequences, read).ns;
         if (part->layers_windowed > 0)
-            ns += part->layers_windowed * decode_attention_time(&model->device, &part->windowed, batch, read).ns;
+            ns += part->layers_windowed * decode_attention_time(&model->device, &part->windowed, sequences, read).ns;
     }
     if (model->drafting.next_layers > 0)
         ns += model->drafting.next_layers *
-              decode_attention_time(&model->device, &model->drafting.next, batch, context + sequences).ns;
+              decode_attention_time(&model->device, &model->drafting.next, sequences, context + sequences).ns;
     return ns;
 }
 
@@ -202,6 +204,7 @@ static struct device_model *model_make(const struct device_request *request, con
         free(model);
         return NULL;
     }
+    model->own_kernels = gpu_tables_find(hardware->gpu) == NULL;
     device_init(&model->device, hardware);
     model->engine = engine != NULL && engine->kernels != 0 ? *engine : engine_neutral();
     model->engine.prefill_permille = engine_prefill_permille(&model->engine, architecture->experts);
@@ -262,6 +265,16 @@ void device_model_free(struct device_model *model)
     for (uint32_t i = 0; i < model->sheet_count; i++)
         kernel_sheet_free(&model->sheets[i]);
     free(model);
+}
+
+bool device_model_is_measured(const struct device_model *model)
+{
+    return model->is_measured || model->own_kernels;
+}
+
+uint32_t device_stages(const struct device_model *model)
+{
+    return model->is_measured ? model->measured.stages : model->stages;
 }
 
 /* ---- Decode ------------------------------------------------------------------------------------------------------ */
@@ -442,6 +455,7 @@ void device_step(const struct device_model *model, const struct step_group *grou
         return;
     }
     struct step_counts counts;
+    *time = (struct step_time){.stage_ns = 0};
     step_count(model, groups, group_count, true, &counts);
     int64_t attention = counts.decode_attention_ns + counts.prefill_attention_ns;
     int64_t logits = token_curve_ns(&model->curves[DRIVER_SEQUENCES], counts.driver[DRIVER_SEQUENCES]);
@@ -454,8 +468,18 @@ void device_step(const struct device_model *model, const struct step_group *grou
     /* The host's part comes before the first layer, the logits after the last; layers are alike. */
     int64_t layers = model->layers_real;
     int64_t host = host_ns(model, counts.sequences);
-    time->layer_ns = max_i64(0, time->total_ns - host - logits) / layers;
+    int64_t hops = model->stages == 1 ? 0 : token_curve_ns(&model->hops, counts.driver[DRIVER_TOKENS]);
+    int64_t stages = model->stages;
+    time->layer_ns = max_i64(0, time->total_ns - host - logits - hops) / layers;
     int64_t before = token_curve_ns(&model->before, counts.driver[DRIVER_TOKENS]) + absorb + decompress + attention;
-    time->first_layer_ns = host + min_i64(before / layers, time->layer_ns);
+    /* A layer's KV is there no later than this says: all hand-overs are counted before the first. */
+    time->first_layer_ns = host + hops + min_i64(before / layers, time->layer_ns);
+    if (stages > 1) {
+        time->entry_ns = host;
+        time->hop_ns = hops / (stages - 1);
+        time->stage_ns = max_i64(1, (time->total_ns - host - logits - hops) / stages);
+        time->exit_ns = max_i64(0, time->total_ns - host - stages * time->stage_ns - (stages - 1) * time->hop_ns);
+        time->total_ns = host + stages * time->stage_ns + (stages - 1) * time->hop_ns + time->exit_ns;
+    }
     time->bound = step_bound(model, &counts);
 }

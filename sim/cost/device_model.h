@@ -40,8 +40,21 @@ struct step_time {
     int64_t total_ns;
     int64_t first_layer_ns; /* from the start of the step until layer 0's attention output is reduced */
     int64_t layer_ns;       /* from layer to layer after that; first_layer + (layers - 1) * layer <= total */
+    /* Over P > 1 pipeline stages: total = entry + P * stage + (P - 1) * hop + exit. The first stage also has the host's
+     * part, the last the logits; between stages the hidden states are handed over. The next step may enter a stage when
+     * this one has left it. */
+    int64_t stage_ns;
+    int64_t entry_ns;
+    int64_t exit_ns;
+    int64_t hop_ns;
     enum step_bound bound;
 };
+
+/* The least time from a step to the next of the same kind: what its busiest stage takes. */
+static inline int64_t step_interval_ns(const struct step_time *time, uint32_t stages)
+{
+    return stages <= 1 ? time->total_ns : time->stage_ns + max_i64(time->entry_ns, time->exit_ns);
+}
 
 /* line(context) = base_ns + (context * slope_q32 >> 32), for context in [context_min, context_max]. */
 struct decode_line {
@@ -71,6 +84,13 @@ void device_step(const struct device_model *model, const struct step_group *grou
 
 /* What a launch of decode steps takes beyond its steps; 0 where that is not known apart from them. */
 int64_t device_launch_ns(const struct device_model *model);
+
+/* Whether its steps, or all kernels of its GPU, come from measurements of the user's own, which may be beyond what the
+ * machine is said to reach. */
+bool device_model_is_measured(const struct device_model *model);
+
+/* Pipeline stages that a step passes while others are in the rest of them. */
+uint32_t device_stages(const struct device_model *model);
 
 int64_t device_decode_fixed_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count);
 void device_decode_line(const struct device_model *model, uint32_t decode_sequences, uint64_t decode_context,

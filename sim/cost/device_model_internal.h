@@ -58,7 +58,7 @@ struct device_operator {
 
 /* Layers of one kind: those of the model, and those that draft. */
 struct model_part {
-    uint32_t layers; /* as counted in a step: ceil(layers / P) * P */
+    uint32_t layers; /* as counted in a step: ceil(layers / P) * P over P pipeline stages */
     uint32_t layers_full;
     uint32_t layers_windowed;
     struct attention_shape full;
@@ -103,6 +103,7 @@ struct drafting_shape {
 struct device_model {
     bool is_measured; /* then `measured` stands for everything below it */
     struct measured_steps measured;
+    bool own_kernels; /* of a GPU that is not shipped */
     struct device device;
     struct engine engine;
     struct model_part main;
@@ -112,13 +113,14 @@ struct device_model {
     uint32_t queries;     /* tokens of a sequence in a decode step: 1, and those drafted before */
     bool experts_shared;  /* the routed experts are spread over the ranks of several groups, */
     bool wide;            /* of several machines */
-    double stages;
+    uint32_t stages;
     enum step_bound decode_attention_bound;
     uint32_t operator_count;
     uint32_t attention_place[PASSES]; /* operators that the attention kernels of a pass precede */
     struct device_operator operators[OPERATORS_MAX];
 
     struct token_curve curves[DRIVERS];
+    struct token_curve hops;   /* likewise, between pipeline stages */
     struct token_curve before; /* of curves[DRIVER_TOKENS], the part before a layer's transfer may start */
     struct token_curve bounds[DRIVERS][SHARES];
     int64_t line_ns[LINE_ROWS][LINE_COLUMNS];

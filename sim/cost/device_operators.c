@@ -192,11 +192,12 @@ static void add_attention_gqa(const struct pass *pass)
     uint32_t count = pass->layers;
     double heads = pass->part->full.heads * a->head_dim;
     double kv = pass->part->full.kv_heads * a->head_dim;
-    add_gemm(pass, "qkv projection", pass->tokens, count, heads + 2.0 * kv, a->hidden, a->weight_format);
+    add_gemm(pass, "qkv projection", pass->tokens, count, heads + 2.0 * kv, a->hidden,
+             architecture_attention_format(a));
     add_pass(pass, "norm, rope, cache write", count, norm_bytes(a) + 4.0 * (heads + 2.0 * kv),
              launches(pass, 2.0, 1.0));
     attention_here(pass);
-    add_gemm(pass, "attention output projection", pass->tokens, count, a->hidden, heads, a->weight_format);
+    add_gemm(pass, "attention output projection", pass->tokens, count, a->hidden, heads, architecture_output_format(a));
 }
 
 /* Sparse attention: the indexer's queries, its key and a weight a head, on every rank. */
@@ -207,9 +208,9 @@ static void add_indexer(const struct pass *pass)
     double width = a->q_latent_dim > 0 ? a->q_latent_dim : a->hidden;
     if (a->index_topk == 0)
         return;
-    add_gemm(pass, "indexer queries", pass->tokens, pass->layers, queries, width, a->weight_format);
+    add_gemm(pass, "indexer queries", pass->tokens, pass->layers, queries, width, architecture_attention_format(a));
     add_gemm(pass, "indexer key and weights", pass->tokens, pass->layers, (double)a->index_dim + a->index_heads,
-             a->hidden, a->weight_format);
+             a->hidden, architecture_attention_format(a));
     /* Norm, rope, rotation and quantization of both, the scaling of the weights, the scores and the choice. */
     add_pass(pass, "indexer norms, rope, rotation, scores", pass->layers, 4.0 * queries, 8.0);
 }
@@ -226,10 +227,12 @@ static void add_attention_mla(const struct pass *pass)
     double latent = (double)a->latent_dim + a->rope_dim;
     double down = latent + a->q_latent_dim;
     if (a->q_latent_dim > 0) {
-        add_gemm(pass, "latent projections", pass->tokens, count, down, a->hidden, a->weight_format);
-        add_gemm(pass, "query up-projection", pass->tokens, count, query, a->q_latent_dim, a->weight_format);
+        add_gemm(pass, "latent projections", pass->tokens, count, down, a->hidden, architecture_attention_format(a));
+        add_gemm(pass, "query up-projection", pass->tokens, count, query, a->q_latent_dim,
+                 architecture_attention_format(a));
     } else {
-        add_gemm(pass, "latent projections", pass->tokens, count, latent + query, a->hidden, a->weight_format);
+        add_gemm(pass, "latent projections", pass->tokens, count, latent + query, a->hidden,
+                 architecture_attention_format(a));
     }
     add_pass(pass, "norms, rope, cache write", count, norm_bytes(a) + 4.0 * down + 4.0 * query, 3.0);
     add_indexer(pass);
@@ -238,12 +241,12 @@ static void add_attention_mla(const struct pass *pass)
         absorbing.decode = pass->tokens;
     else if (!pass->again)
         add_gemm(pass, "decompression", DRIVER_DECOMPRESS, count, heads * (a->nope_dim + a->value_dim), a->latent_dim,
-                 a->weight_format);
+                 architecture_attention_format(a));
     add_absorbed(&absorbing, "absorbed query", heads * a->nope_dim, a->latent_dim, ABSORBED_QUERY);
     add_absorbed(&absorbing, "absorbed output", heads * a->value_dim, a->latent_dim, ABSORBED_OUTPUT);
     attention_here(pass);
     add_gemm(pass, "attention output projection", pass->tokens, count, a->hidden, heads * a->value_dim,
-             a->weight_format);
+             architecture_output_format(a));
 }
 
 static void add_mlp(const struct pass *pass, const char *up, const char *down, uint32_t count, double width)
@@ -393,6 +396,30 @@ static void add_draft(struct device_model *model, const struct device_request *r
              FORMAT_BF16);
 }
 
+/* Hand-overs from stage to stage: each rank's part of the hidden states goes to the rank of the next stage that has the
+ * same place there. It crosses NVLink where that joins all of these pairs, else the NICs. */
+static void add_hops(struct pass *pass)
+{
+    uint32_t stage_ranks = (uint32_t)pass->p.tensor * pass->p.data;
+    uint32_t domain = pass->model->device.nvlink_gpus;
+    uint32_t by_nic = 0;
+    for (uint32_t stage = 0; stage + 1u < pass->p.pipeline; stage++) {
+        bool joined = true;
+        for (uint32_t r = stage * stage_ranks; r < (stage + 1) * stage_ranks; r++)
+            joined = joined && r / domain == (r + stage_ranks) / domain;
+        by_nic += !joined;
+    }
+    const uint32_t count[2] = {by_nic, pass->p.pipeline - 1u - by_nic};
+    for (uint32_t nvlink = 0; nvlink < 2; nvlink++)
+        if (count[nvlink] > 0)
+            add(pass, nvlink ? "hand-over to the next stage" : "hand-over to the next stage, NIC",
+                (struct device_operator){.kind = OPERATOR_STAGE_HOP,
+                                         .driver = DRIVER_TOKENS,
+                                         .count = count[nvlink],
+                                         .n = nvlink,
+                                         .k = 2.0 * pass->a->hidden / pass->p.tensor});
+}
+
 void device_operators_make(struct device_model *model, const struct device_request *request)
 {
     const struct architecture *a = request->architecture;
@@ -403,18 +430,12 @@ void device_operators_make(struct device_model *model, const struct device_reque
                         .part = &model->main,
                         .p = p,
                         .layers = model->main.layers,
-                        .dense = a->experts > 0 ? a->dense_layers : model->main.layers,
+                        .dense = architecture_dense_before(a, model->main.layers),
                         .tokens = DRIVER_TOKENS,
                         .decode = DRIVER_DECODE};
     add_layers(&pass);
-    if (p.pipeline > 1)
-        add(&pass, "hand-over to the next stage",
-            (struct device_operator){.kind = OPERATOR_STAGE_HOP,
-                                     .driver = DRIVER_TOKENS,
-                                     .count = p.pipeline,
-                                     .n = kv_ranks(&p) <= model->device.nvlink_gpus ? 1.0 : 0.0,
-                                     .k = 2.0 * a->hidden / p.tensor});
-    add_gemm(&pass, "LM head", DRIVER_SEQUENCES, p.pipeline, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
+    add_hops(&pass);
+    add_gemm(&pass, "LM head", DRIVER_SEQUENCES, 1, (double)a->vocab / p.tensor, a->hidden, FORMAT_BF16);
     if (model->drafting.tokens > 0)
         add_draft(model, request);
 }

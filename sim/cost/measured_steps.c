@@ -53,7 +53,7 @@ static int64_t grid_median(const struct step_grid *grid)
 bool measured_steps_find(const struct hardware *hardware, const struct architecture *architecture,
                          struct parallelism parallelism, uint32_t draft_tokens, struct measured_steps *measured)
 {
-    *measured = (struct measured_steps){.parallelism = parallelism, .layers = architecture->layers};
+    *measured = (struct measured_steps){.parallelism = parallelism, .layers = architecture->layers, .stages = 1};
     memcpy(measured->model, architecture->name, sizeof measured->model);
     for (uint32_t i = 0; hardware->steps != NULL && i < hardware->steps->count; i++) {
         const struct step_table *table = &hardware->steps->item[i];
@@ -61,6 +61,7 @@ bool measured_steps_find(const struct hardware *hardware, const struct architect
             table->draft_tokens != draft_tokens)
             continue;
         /* Transfers begin in steps of prefill: their first layer is the one that matters. */
+        measured->stages = max_u32(1, min_u32(table->in_flight, parallelism.pipeline));
         bool prefills = measured->prefill.row_count == 0 && table->prefill.row_count > 0;
         if (prefills || measured->median_ns == 0) {
             measured->first_layer_ns = table->first_layer_ns;
@@ -178,4 +179,7 @@ void measured_step(const struct measured_steps *measured, const struct step_grou
     time->first_layer_ns = min_i64(first_ns, time->total_ns);
     time->layer_ns = (time->total_ns - time->first_layer_ns) / measured->layers;
     time->bound = bound_of(measured, prefills, time->total_ns);
+    /* A table is of a step that has the stages to itself. */
+    time->stage_ns = max_i64(1, time->total_ns / measured->stages);
+    time->exit_ns = max_i64(0, time->total_ns - time->stage_ns * measured->stages);
 }

@@ -22,6 +22,7 @@ struct measured_steps {
     struct step_grid prefill; /* row_count 0: not measured */
     struct step_grid decode;
     uint32_t layers;
+    uint32_t stages;        /* that launches in flight pass one after the other; 1: one at a time passes all */
     int64_t first_layer_ns; /* of a step that takes median_ns; others in proportion */
     int64_t median_ns;
     int64_t launch_ns; /* of decode steps, beyond the steps */

@@ -1,7 +1,7 @@
 /* Times of single operators on one GPU: the roofline with measured efficiencies.
  *
  * Every function is pure. Times are in nanoseconds as doubles; device_model.c sums them and rounds once. Tokens and
- * sequences are doubles because a pipeline cuts a batch into microbatches of equal, not whole, size.
+ * sequences are doubles because shapes are interpolated between knots.
  */
 #ifndef TANDEM_SIM_COST_OPERATORS_H
 #define TANDEM_SIM_COST_OPERATORS_H

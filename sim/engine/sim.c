@@ -23,7 +23,10 @@ static void decode_line_of_model(const void *model, uint32_t decode_sequences, u
 struct device device_of(const struct device_model *model)
 {
     static const struct device_ops ops = {step_of_model, decode_fixed_of_model, decode_line_of_model};
-    return (struct device){.ops = &ops, .model = model, .launch_ns = model == NULL ? 0 : device_launch_ns(model)};
+    if (model == NULL)
+        return (struct device){.ops = &ops};
+    return (struct device){
+        .ops = &ops, .model = model, .launch_ns = device_launch_ns(model), .stages = device_stages(model)};
 }
 
 static void *make(size_t count, size_t size)
@@ -59,14 +62,20 @@ static void node_set_up(struct sim *sim, uint32_t index, const struct sim_config
     node->produces_first_token = from->produces_first_token;
     node->alive = true;
     node->step_end_ns = -1;
-    node->decode_end_ns = -1;
     node->write_first = INDEX_NONE;
     for (uint32_t i = 0; i < TIMERS_MAX; i++)
         node->timer[i] = HANDLE_NONE;
     if (from->device.ops != NULL) {
         CHECK(from->group_count >= 1 && from->group_count <= GROUPS_MAX);
-        node->launch.groups = make(from->group_count, sizeof *node->launch.groups);
-        node->launch.lines = make(from->group_count, sizeof *node->launch.lines);
+        node->stages = max_u32(1, from->device.stages);
+        CHECK(node->stages <= STAGES_MAX);
+        node->runtime.limits.launches_in_flight = node->stages;
+        node->launches = make(node->stages, sizeof *node->launches);
+        for (uint32_t i = 0; i < node->stages; i++) {
+            node->launches[i].groups = make(from->group_count, sizeof *node->launches[i].groups);
+            node->launches[i].lines = make(from->group_count, sizeof *node->launches[i].lines);
+            node->launches[i].decode_end_ns = -1;
+        }
         node->costs = make(COST_CACHE, sizeof *node->costs);
     }
 }
@@ -109,8 +118,11 @@ void sim_free(struct sim *sim)
         return;
     for (uint32_t i = 0; i < sim->node_count; i++) {
         struct sim_node *node = &sim->nodes[i];
-        free(node->launch.groups);
-        free(node->launch.lines);
+        for (uint32_t m = 0; m < node->stages; m++) {
+            free(node->launches[m].groups);
+            free(node->launches[m].lines);
+        }
+        free(node->launches);
         free(node->costs);
         free(node->expectations);
     }
@@ -172,7 +184,7 @@ void sim_hand_over(struct sim *sim, struct sim_node *node, const struct event *e
     if (!node->alive)
         return;
     CHECK(!node->inside);
-    if (node->launch.running && event->kind != EVENT_STEPS_DONE)
+    if (node->stages == 1 && node->launches[0].running && event->kind != EVENT_STEPS_DONE)
         sim_launch_cut(node);
     if (sim->listens_before)
         for (uint32_t i = 0; i < sim->listener_count; i++)
@@ -265,7 +277,9 @@ static void handle_boundaries(struct sim *sim, int64_t key, uint64_t payload)
     uint32_t count = 0;
     for (;;) {
         struct sim_node *node = &sim->nodes[(uint32_t)(payload >> 8) & 0xffff];
-        node->launch.handle = HANDLE_NONE;
+        uint32_t microbatch = (uint32_t)(payload >> 24) & 0xff;
+        node->launches[microbatch].handle = HANDLE_NONE;
+        node->ending = microbatch; /* launches of one node end one after the other, never together */
         uint32_t place = count++;
         while (sim->shuffle_seed == 0 && place > 0 && sim->batch[place - 1] > node->runtime.node) {
             sim->batch[place] = sim->batch[place - 1];

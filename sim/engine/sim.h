@@ -44,6 +44,7 @@ struct device {
     const struct device_ops *ops; /* NULL: the node cannot launch (the front) */
     const void *model;
     int64_t launch_ns; /* of each launch of decode steps, beyond the steps */
+    uint32_t stages;   /* that a launch passes one after the other, and launches in flight; 0: one */
 };
 
 struct device device_of(const struct device_model *model);

@@ -11,10 +11,14 @@ static void silence(struct sim *sim, struct sim_node *node)
             event_queue_cancel(sim->queue, node->timer[slot]);
         node->timer[slot] = HANDLE_NONE;
     }
-    if (node->launch.running) {
-        CHECK(node->launch.handle != HANDLE_NONE);
-        event_queue_cancel(sim->queue, node->launch.handle);
-        node->launch.running = false;
+    for (uint32_t i = 0; i < node->stages; i++) {
+        struct launch *launch = &node->launches[i];
+        node->stage_free_ns[i] = 0;
+        if (!launch->running)
+            continue;
+        CHECK(launch->handle != HANDLE_NONE);
+        event_queue_cancel(sim->queue, launch->handle);
+        launch->running = false;
     }
     for (uint32_t slot = 0; slot < node->expectation_count; slot++)
         node->expectations[slot].armed = false;
@@ -149,7 +153,8 @@ void sim_restart(struct sim *sim, uint32_t index, struct participant participant
     node->alive = true;
     node->incarnation++; /* what was sent to it while it was dead is lost too */
     node->step_end_ns = -1;
-    node->decode_end_ns = -1;
+    for (uint32_t i = 0; i < node->stages; i++)
+        node->launches[i].decode_end_ns = -1;
     node->participant = participant;
     sim_push(sim, sim->now_ns, pending_pack(PENDING_START, index, 0, 0));
     for (uint32_t peer = 0; peer < sim->node_count; peer++) {

@@ -26,8 +26,8 @@
 /* What a queue entry stands for. Packed as kind | node << 8 | aux << 24 | index << 32. */
 enum pending_kind {
     PENDING_START = 1,
-    PENDING_TIMER = 2, /* aux: slot */
-    PENDING_STEPS = 3,
+    PENDING_TIMER = 2,      /* aux: slot */
+    PENDING_STEPS = 3,      /* aux: microbatch */
     PENDING_MESSAGE = 4,    /* index: message */
     PENDING_LANDED = 5,     /* index: write; aux: piece */
     PENDING_WRITE_DONE = 6, /* index: write */
@@ -70,10 +70,13 @@ struct launch {
     uint64_t tokens; /* decode sequences of the batch */
     uint64_t prefill_tokens;
     uint64_t decode_context; /* at the start, for the row */
-    int64_t start_ns;
+    int64_t start_ns;        /* when it was launched; over several stages, when the first began with it */
+    int64_t before_ns;       /* end of the node's last step before it, of any kind; -1: none */
+    int64_t decode_end_ns;   /* of the last step of this microbatch that produced tokens; -1: none */
+    int64_t stage_ns; /* that it keeps the busiest stage busy; 0: the node has one, and it is busy all the time */
     int64_t fixed_ns;
-    int64_t first_layer_ns;
-    int64_t layer_ns;
+    int64_t gate_first_ns; /* when layer 0's writes may go, */
+    int64_t layer_ns;      /* and how much later those of each further one */
     enum step_bound bound;
     struct step_group *groups; /* contexts stand at the end of the chunk in hand */
     struct decode_line *lines;
@@ -102,9 +105,11 @@ struct sim_node {
     bool inside;
     bool produces_first_token;
     uint32_t timer[TIMERS_MAX];
-    struct launch launch;
-    int64_t step_end_ns;   /* of the last step of any kind */
-    int64_t decode_end_ns; /* of the last step that produced tokens */
+    uint32_t stages;
+    struct launch *launches;           /* by microbatch: one a stage */
+    uint32_t ending;                   /* the microbatch whose launch ends at this instant */
+    int64_t stage_free_ns[STAGES_MAX]; /* when each stage has done what it has been given; of several */
+    int64_t step_end_ns;               /* of the last step of any kind */
     struct cost_entry *costs;
     struct expectation *expectations; /* by slot of the immediate */
     uint32_t expectation_count;
@@ -235,7 +240,9 @@ void sim_launch(struct runtime *rt, const struct step_launch *spec);
 void sim_launch_end(struct runtime *rt, uint32_t ticket);
 /* An event is about to reach the node: a repetition ends at the first boundary not before it. */
 void sim_launch_cut(struct sim_node *node);
-/* The queue entry of the chunk in hand came up. */
+/* The queue entry of the chunk in hand of the launch that is ending came up. */
 void sim_steps(struct sim *sim, struct sim_node *node);
+/* The launch in progress with the ticket; NULL: it is over. */
+const struct launch *sim_launch_running(const struct sim_node *node, uint32_t ticket);
 
 #endif

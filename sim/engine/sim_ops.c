@@ -179,14 +179,14 @@ void sim_write_release(struct sim *sim, uint32_t index)
 /* The instants at which the layers of a write become available. */
 static void write_gate(const struct sim_node *node, const struct paged_write *spec, struct flow_spec *flow)
 {
-    const struct launch *launch = &node->launch;
+    const struct launch *launch = spec->gate == STEP_NONE ? NULL : sim_launch_running(node, spec->gate);
     const struct sim_faults *faults = &node->sim->faults;
     flow->gate_first_ns = node->sim->now_ns;
     flow->gate_layer_ns = 0;
-    if (spec->gate == STEP_NONE || !launch->running || launch->ticket != spec->gate)
+    if (launch == NULL)
         return;
     CHECK(!launch->decode_only);
-    flow->gate_first_ns = launch->start_ns + launch->first_layer_ns + node->watcher_ns;
+    flow->gate_first_ns = launch->gate_first_ns + node->watcher_ns;
     flow->gate_layer_ns = launch->layer_ns;
     int64_t late_ns = -1;
     if (faults->ticks_ns != NULL)

@@ -61,10 +61,13 @@ void sim_describe(const struct sim *sim, char *text, size_t size)
         uint32_t armed = 0;
         for (uint32_t slot = 0; slot < node->expectation_count; slot++)
             armed += node->expectations[slot].armed;
+        bool stepping = false;
+        for (uint32_t m = 0; m < node->stages; m++)
+            stepping = stepping || node->launches[m].running;
         int written = snprintf(text + used, size - used,
                                "node %" PRIu32 ": %s, %s, %" PRIu32 " timers set, %" PRIu32
                                " writes in flight, %" PRIu32 " immediates expected, %" PRIu64 " late writes\n",
-                               i, node->alive ? "alive" : "dead", node->launch.running ? "stepping" : "idle", timers,
+                               i, node->alive ? "alive" : "dead", stepping ? "stepping" : "idle", timers,
                                node->write_count, armed, node->ledger.writes_late);
         if (written < 0)
             break;

@@ -307,11 +307,15 @@ static void book(struct network *network, const struct flow *flow, uint64_t byte
     }
 }
 
-/* `per_unit` writes or bytes of all layers, of which `layers` count; all layers of a plan are alike. */
+/* `per_unit` writes or bytes of all layers, of which `layers` count; all layers that a plan carries are alike, and they
+ * are spread evenly over those that it is about. */
 static uint64_t whole_layers(uint64_t per_unit, const struct flow *flow, const struct transfer_plan *plan,
                              uint64_t layers)
 {
-    return mul_u64(mul_u64(per_unit, flow->units), layers) / plan->layers;
+    uint64_t whole = mul_u64(per_unit, flow->units);
+    if (plan->layers_carried < plan->layers && plan->layers_carried > 0)
+        return whole / plan->layers_carried * (layers * plan->layers_carried / plan->layers);
+    return mul_u64(whole, layers) / plan->layers;
 }
 
 static void finish(struct network *network, uint32_t id, int64_t now_ns)

@@ -177,7 +177,7 @@ static uint64_t prefill_ns(struct device device, const struct pool *pool, uint32
             if (group == groups || last) {
                 struct step_time time;
                 device.ops->step(device.model, sums, groups, &time);
-                total_ns += (uint64_t)time.total_ns;
+                total_ns += (uint64_t)step_interval_ns(&time, device.stages);
                 memset(sums, 0, groups * sizeof *sums);
                 group = 0;
             }
@@ -215,13 +215,19 @@ static int64_t step_limit_ns(const struct targets *targets, uint32_t yield)
     return limit_ns;
 }
 
+/* Over pipeline stages the batch is in as many microbatches, and a sequence's next step follows when its own has passed
+ * all stages and each of the others has had its turn. */
 static struct step_time decode_step(struct device device, uint32_t groups, uint64_t batch, uint64_t context)
 {
     struct step_group sums[GROUPS_MAX];
+    uint32_t stages = max_u32(1, device.stages);
+    uint64_t together = ceil_div_u64(batch, stages);
     for (uint32_t g = 0; g < groups; g++)
-        sums[g] = (struct step_group){.decode_sequences = (uint32_t)batch, .decode_context = batch * context};
+        sums[g] = (struct step_group){.decode_sequences = (uint32_t)together, .decode_context = together * context};
     struct step_time time;
     device.ops->step(device.model, sums, groups, &time);
+    int64_t round_ns = (int64_t)min_u64(batch, stages) * step_interval_ns(&time, stages);
+    time.total_ns = max_i64(time.total_ns, round_ns);
     return time;
 }
 
@@ -329,7 +335,8 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     uint64_t tokens_ns = 0;
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {
-        uint32_t yield = token_clock_yield(pool->scheduler.draft_tokens, pool->scheduler.acceptance_permille);
+        uint32_t yield = token_clock_yield(pool->scheduler.draft_tokens, pool->scheduler.acceptance_permille,
+                                           pool->scheduler.place_permille);
         struct decode_bound best = largest_batch(device, pool, groups, deployment->configs[node].pages_per_group,
                                                  demand, step_limit_ns(&scenario->targets, yield));
         candidate->token_ns = of_step(best.alone_ns, yield);

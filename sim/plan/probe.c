@@ -316,16 +316,17 @@ bool probe_run(const struct probe_input *input, struct probe *probe, enum run_st
         scaled[p] = (struct scaled_device){.under = device_of(input->models->pool[p]), .scale = *input->scale};
         devices[p] = scaled_device_of(&scaled[p]);
     }
-    struct sim_options options = {
+    struct run_config config = {
+        .scenario = input->scenario,
+        .choice = input->choice,
+        .seed = input->seed,
         .load = &load,
         .recorded = input->recorded,
-        .models = input->models,
-        .devices = input->scale != NULL ? devices : NULL,
-        .self = &watch,
-        .row = on_row,
+        .options = &(struct sim_options){.models = input->models, .devices = input->scale != NULL ? devices : NULL},
+        .listener = {.self = &watch, .row = on_row},
     };
     struct run_result result;
-    sim_run(input->scenario, input->choice, input->seed, &options, &result);
+    run_play(&sim_backend, &config, &result);
     *status = result.status;
     bool usable = result.status == RUN_COMPLETE || result.status == RUN_STOPPED;
     if (usable) {

@@ -63,6 +63,9 @@ static void scaled_step(const void *model, const struct step_group *groups, uint
     uint64_t before_ns = (uint64_t)max_i64(1, time->total_ns);
     time->first_layer_ns = (int64_t)mul_div_floor_u64((uint64_t)time->first_layer_ns, (uint64_t)total_ns, before_ns);
     time->layer_ns = (int64_t)mul_div_floor_u64((uint64_t)time->layer_ns, (uint64_t)total_ns, before_ns);
+    int64_t *const parts[] = {&time->stage_ns, &time->entry_ns, &time->exit_ns, &time->hop_ns};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        *parts[i] = (int64_t)mul_div_floor_u64((uint64_t)*parts[i], (uint64_t)total_ns, before_ns);
     time->total_ns = total_ns;
 }
 
@@ -71,5 +74,6 @@ struct device scaled_device_of(const struct scaled_device *scaled)
     static const struct device_ops ops = {scaled_step, scaled_fixed_ns, scaled_line};
     if (step_scale_is_none(scaled->scale))
         return scaled->under;
-    return (struct device){.ops = &ops, .model = scaled, .launch_ns = scaled->under.launch_ns};
+    return (struct device){
+        .ops = &ops, .model = scaled, .launch_ns = scaled->under.launch_ns, .stages = scaled->under.stages};
 }

@@ -173,6 +173,8 @@ static struct scenario *aggregated_variant(struct plan *plan, uint32_t pool, uin
     if (drafter != NULL) {
         variant->pools[0].scheduler.draft_tokens = drafter->scheduler.draft_tokens;
         variant->pools[0].scheduler.acceptance_permille = drafter->scheduler.acceptance_permille;
+        memcpy(variant->pools[0].scheduler.place_permille, drafter->scheduler.place_permille,
+               sizeof drafter->scheduler.place_permille);
         variant->pools[0].draft = drafter->draft;
     }
     struct plan_result *result = plan->result;

@@ -1,4 +1,4 @@
-/* See draw.h. */
+/* See fuzz_draw.h. */
 #include "sim/swarm/fuzz_draw.h"
 
 #include "sim/swarm/fuzz_draw_internal.h"
@@ -38,6 +38,7 @@ static void draw_model(struct rng *rng, const struct tastes *tastes, struct arch
         .weight_format = FORMAT_BF16,
         .expert_weight_format = FORMAT_BF16,
         .kv_format = one_in(rng, 4) ? FORMAT_FP8 : FORMAT_BF16,
+        .fp4_block = 16,
         .index_topk = sparse ? 4 : 0, /* a key of the indexer lies beside each latent */
         .index_heads = sparse ? 1 : 0,
         .index_dim = sparse ? between(rng, 1, 4) : 0,
@@ -46,17 +47,23 @@ static void draw_model(struct rng *rng, const struct tastes *tastes, struct arch
         .tail_writes = tastes->tail ? between(rng, 1, 3) : 0,
     };
     model->full_layers = model->layers;
+    if (!latent && model->layers == 3) { /* not drawn: older seeds draw what they drew */
+        model->window = 7;
+        model->full_layers = 1;
+    }
     name(model->name, sizeof model->name, "drawn");
 }
 
-static struct parallelism draw_sharding(struct rng *rng, const struct architecture *model)
+static struct parallelism draw_sharding(struct rng *rng, const struct architecture *model, enum node_role role)
 {
     static const uint16_t tensor[] = {1, 1, 2, 2, 4, 8};
     return (struct parallelism){
         .tensor = tensor[rng_below(rng, LENGTH(tensor))],
         .data = one_in(rng, 3) ? (uint16_t)between(rng, 2, 3) : 1,
         .expert = 1,
-        .pipeline = model->layers > 1 && one_in(rng, 6) ? 2 : 1,
+        .pipeline = model->layers > 1 && one_in(rng, role == ROLE_MIXED ? 2 : 4)
+                        ? (uint16_t)between(rng, 2, min_u32(model->layers, 4))
+                        : 1,
     };
 }
 
@@ -69,6 +76,7 @@ static void draw_steps(struct rng *rng, const struct scenario *scenario, struct 
     tables->count = 1;
     name(table->model, sizeof table->model, scenario->model.name);
     table->first_layer_ns = unit_ns / 4 + 1;
+    table->in_flight = one_in(rng, 4) ? 1 : 4; /* no more than there are stages */
     table->launch_ns = one_in(rng, 3) ? between(rng, 1, 30000) : 0;
     table->prefill = (struct step_grid){.row_count = 2,
                                         .column_count = 2,
@@ -120,12 +128,12 @@ static void size_memory(const struct scenario *scenario, struct pool *pool, uint
     uint32_t tokens = pool->role == ROLE_DECODE ? verified : pool->scheduler.token_budget;
     uint32_t sampled = pool->role == ROLE_PREFILL ? 0 : verified;
     uint64_t activations = footprint_activation_bytes(&model, &geometry, tokens, sampled);
-    CHECK(footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, 1000, activations, &footprint) ==
-          FOOTPRINT_FITS);
+    CHECK(footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, MEMORY_SHARE_GPU, 1000, activations,
+                             &footprint) == FOOTPRINT_FITS);
     pool->hardware.memory_bytes = footprint.weight_bytes + footprint.activation_bytes + pages * footprint.page_bytes;
     /* The tightest stage may be another one now. */
-    while (footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, 1000, activations, &footprint) !=
-           FOOTPRINT_FITS)
+    while (footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, MEMORY_SHARE_GPU, 1000, activations,
+                              &footprint) != FOOTPRINT_FITS)
         pool->hardware.memory_bytes *= 2;
 }
 
@@ -137,6 +145,11 @@ static void draw_draft(struct rng *rng, const struct architecture *model, struct
     pool->scheduler.draft_tokens = tokens;
     pool->scheduler.acceptance_permille =
         one_in(rng, 3) ? between(rng, 0, 1000) : acceptance[rng_below(rng, LENGTH(acceptance))];
+    if (pool->scheduler.acceptance_permille == 850) { /* the same by place: rounded down, and so another clock */
+        pool->scheduler.acceptance_permille = 0;
+        for (uint32_t k = 0, share = 850; k < tokens; k++, share = share * 850 / 1000)
+            pool->scheduler.place_permille[k] = (uint16_t)share;
+    }
     pool->scheduler.token_budget = max_u32(pool->scheduler.token_budget, pool->scheduler.batch_max * (1 + tokens));
     pool->draft.reuse = tokens > model->draft_layers;
     pool->shardings[0].pipeline = 1;
@@ -189,7 +202,7 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
         .count_max = count,
         .engine = engine_neutral(),
         .sharding_count = 1,
-        .shardings = {draw_sharding(rng, &scenario->model)},
+        .shardings = {draw_sharding(rng, &scenario->model, role)},
         .page_tokens = page_tokens,
         .layout = scenario->pool_count > 0 ? scenario->pools[0].layout
                   : one_in(rng, 4)         ? LAYOUT_NHD
@@ -238,7 +251,7 @@ static void draw_pools(struct rng *rng, const struct tastes *tastes, struct draw
     static const uint32_t pages[] = {16, 16, 8, 4, 1, 32};
     uint32_t most = 1;
     for (size_t i = 0; i < LENGTH(pools); i++) {
-        if ((pools[i].role == ROLE_MIXED) != tastes->colocated ||
+        if ((pools[i].role == ROLE_MIXED) != tastes->aggregated ||
             (pools[i].second && !(tastes->pools && one_in(rng, 2))))
             continue;
         uint32_t page = pages[rng_below(rng, LENGTH(pages))];
@@ -357,8 +370,8 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
 
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
 {
-    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
-    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
     if (one_in(rng, 8))
         scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
                                                         .prefill_tokens_per_s = between(rng, 10000, 1000000)};
@@ -385,7 +398,7 @@ static struct tastes draw_tastes(struct rng *rng)
         .tight = one_in(rng, 2),
         .tail = one_in(rng, 3),
         .drafts = one_in(rng, 5),
-        .colocated = one_in(rng, 5),
+        .aggregated = one_in(rng, 5),
         .pools = one_in(rng, 8),
         .generated = one_in(rng, 5),
         .bursts = one_in(rng, 3),
@@ -408,7 +421,7 @@ void fuzz_draw(uint64_t seed, struct drawn *drawn)
     struct rng rng = rng_stream(seed, 0, RNG_FAULTS);
     struct scenario *scenario = &drawn->scenario;
     const struct tastes tastes = draw_tastes(&rng);
-    bool late_nacks = tastes.late_nacks && !tastes.colocated;
+    bool late_nacks = tastes.late_nacks && !tastes.aggregated;
     memset(scenario, 0, sizeof *scenario);
     snprintf(scenario->name, sizeof scenario->name, "fuzz-%" PRIu64, seed);
     snprintf(scenario->question, sizeof scenario->question, "What goes wrong with seed %" PRIu64 "?", seed);

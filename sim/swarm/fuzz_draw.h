@@ -11,7 +11,7 @@
  * - plan, vary, expect, targets: about many runs, or about what a run has done.
  * - load = trace: a list of requests like the listed load, once it is read; reading has fuzz targets of its own.
  * - draft.head = model { ... }: weights, pages and time of a mixed pool. The scheduler knows how many tokens.
- * - engine but receive and gather, redundant_experts, sharding.expert, model.window, the sizes of the model, gpu, rates
+ * - engine but receive and gather, redundant_experts, sharding.expert, the sizes of the model, gpu, rates
  *   and prices of the machine: times and bytes. Steps are drawn as tables of times, and memory as its pages.
  * - memory_utilization: the number of pages, which is drawn.
  *

@@ -231,9 +231,9 @@ void fuzz_draw_faults(struct rng *rng, const struct tastes *tastes, struct drawn
         draw_last_words(rng, drawn);
     if (tastes->messages)
         draw_messages(rng, drawn);
-    if (tastes->writes && !tastes->colocated)
+    if (tastes->writes && !tastes->aggregated)
         draw_writes(rng, tastes, drawn);
-    if (tastes->network && !tastes->colocated)
+    if (tastes->network && !tastes->aggregated)
         draw_nics(rng, drawn);
     for (uint32_t i = 0; tastes->aborts && i < between(rng, 1, 3); i++)
         add_fault(rng, drawn, FAULT_LEAVE);

@@ -17,7 +17,7 @@ struct tastes {
     bool tight;
     bool tail;
     bool drafts;
-    bool colocated;
+    bool aggregated;
     bool pools;     /* more than one of a role */
     bool generated; /* the load makes its requests, rather than list them */
     bool bursts;

@@ -20,7 +20,6 @@ struct impossible {
 #define NOBODY "a step is about the requests that are there"
 #define HOLDS "a stream ends when its writes have"
 #define NO_PAGES "what waits for pages has none to write from"
-#define AT_ONCE "who completes a prompt has room in the batch, and joins it in the same event"
 #define NUMBERS "the world gives every request a number of its own (unit/test_front.c gives one twice)"
 
 static const struct impossible impossible[] = {
@@ -52,7 +51,7 @@ static const struct impossible impossible[] = {
     {"prefiller", "streaming", "write_stopped", "only what is cancelled is stopped"},
     {"prefiller", "drain", "write_stopped", "only what is cancelled is stopped"},
     {"prefiller", "none", "step", NOBODY},
-    {"mixed", "ready", "*", AT_ONCE},
+    {"mixed", "ready", "request", COPY},
     {"mixed", "decode", "request", COPY},
     {"mixed", "none", "step", NOBODY},
     {"front", "waiting", "arrival", NUMBERS},

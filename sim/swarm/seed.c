@@ -33,10 +33,13 @@ void seed_run(const struct drawn *drawn, struct coverage *coverage, const struct
               struct seed_result *result)
 {
     struct listening listening = {.coverage = coverage, .sabotage = sabotage};
-    struct sim_options options = {.self = &listening, .ready = ready};
     struct deployment_choice choice = deployment_default(&drawn->scenario);
+    struct run_config config = {.scenario = &drawn->scenario,
+                                .choice = &choice,
+                                .seed = drawn->scenario.seed,
+                                .options = &(struct sim_options){.self = &listening, .ready = ready}};
     struct run_result run;
-    sim_run(&drawn->scenario, &choice, drawn->scenario.seed, &options, &run);
+    run_play(&sim_backend, &config, &run);
     result->status = run.status;
     result->crashed = false;
     result->events = run.summary.event_count;

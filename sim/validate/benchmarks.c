@@ -329,9 +329,10 @@ static void run_row(void *context, uint32_t index)
     struct seen seen = {.ttft_ns = calloc(row->requests, sizeof(int64_t)),
                         .tpot_ns = calloc(row->requests, sizeof(int64_t))};
     CHECK(seen.ttft_ns != NULL && seen.tpot_ns != NULL);
-    struct sim_options options = {.self = &seen, .row = on_row};
+    struct run_config config = {
+        .scenario = scenario, .choice = &choice, .seed = SEED, .listener = {.self = &seen, .row = on_row}};
     struct run_result result;
-    sim_run(scenario, &choice, SEED, &options, &result);
+    run_play(&sim_backend, &config, &result);
     if (result.status == RUN_COMPLETE && seen.count == row->requests && seen.last_ns > 0) {
         struct outcome_of_row *outcome = &benchmark->outcomes[index];
         double tokens = (double)seen.output_tokens * 1e15 * (double)row->copies;

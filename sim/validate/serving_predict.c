@@ -104,9 +104,10 @@ struct serving_prediction serving_predict(const struct serving *serving, const s
     struct scenario *scenario = scenario_of(serving, row, constants);
     struct deployment_choice choice = deployment_default(scenario);
     struct sums sums = {0};
-    struct sim_options options = {.self = &sums, .row = on_row};
+    struct run_config config = {
+        .scenario = scenario, .choice = &choice, .seed = SEED, .listener = {.self = &sums, .row = on_row}};
     struct run_result result;
-    sim_run(scenario, &choice, SEED, &options, &result);
+    run_play(&sim_backend, &config, &result);
     if (result.status == RUN_COMPLETE && sums.requests == scenario->load.requests && sums.with_tpot > 0) {
         prediction.fits = true;
         prediction.ttft_ns = (int64_t)(sums.ttft_ns / (double)sums.requests) + constants->ttft_offset_ns;

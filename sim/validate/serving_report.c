@@ -190,11 +190,11 @@ static bool predict(struct results_of_rows *all, const struct serving_constants 
 static void add_plain(struct validation_set *set, const struct results_of_rows *all)
 {
     const struct view views[] = {
-        {"tpot-colocated", "TPOT, colocated, no constant of a deployment", QUANTITY_TPOT_OF, colocated, all->neutral,
+        {"tpot-colocated", "TPOT, aggregated, no constant of a deployment", QUANTITY_TPOT_OF, colocated, all->neutral,
          NULL, 0, 7 * PERCENT, 20 * PERCENT},
-        {"ttft-colocated", "TTFT, colocated, no constant of a deployment", QUANTITY_TTFT_OF, colocated, all->neutral,
+        {"ttft-colocated", "TTFT, aggregated, no constant of a deployment", QUANTITY_TTFT_OF, colocated, all->neutral,
          NULL, 0, 0, 0},
-        {"tpot-private", "TPOT, colocated, private series in lock step, no constant of a deployment", QUANTITY_TPOT_OF,
+        {"tpot-private", "TPOT, aggregated, private series in lock step, no constant of a deployment", QUANTITY_TPOT_OF,
          colocated_private, all->neutral, NULL, 0, 0, 0},
         {"tpot-disaggregated", "TPOT, disaggregated with known worker counts, no constant of a deployment",
          QUANTITY_TPOT_OF, apart, all->neutral, NULL, 0, 0, 0},
@@ -208,11 +208,11 @@ static void add_plain(struct validation_set *set, const struct results_of_rows *
 static void add_fitted(struct validation_set *set, const struct results_of_rows *all)
 {
     const struct view views[] = {
-        {"tpot-colocated-host", "TPOT, colocated, two host constants a deployment", QUANTITY_TPOT_OF, colocated,
+        {"tpot-colocated-host", "TPOT, aggregated, two host constants a deployment", QUANTITY_TPOT_OF, colocated,
          all->host, all->host_chosen, 2, 7 * PERCENT / 2, 10 * PERCENT},
-        {"tpot-colocated-lent", "TPOT, colocated, host constants of another model on the same engine version",
+        {"tpot-colocated-lent", "TPOT, aggregated, host constants of another model on the same engine version",
          QUANTITY_TPOT_OF, colocated, all->lent, all->lent_found, 0, 8 * PERCENT, 0},
-        {"ttft-colocated-fit", "TTFT, colocated, prefill scale and one offset a deployment", QUANTITY_TTFT_OF,
+        {"ttft-colocated-fit", "TTFT, aggregated, prefill scale and one offset a deployment", QUANTITY_TTFT_OF,
          colocated, all->ttft, all->ttft_chosen, 2, 10 * PERCENT, 25 * PERCENT},
         {"tpot-r1-h200-disaggregated", "TPOT, R1 disaggregated on H200, host constants", QUANTITY_TPOT_OF,
          apart_r1_h200, all->host, all->host_chosen, 2, 3 * PERCENT, 0},

@@ -71,7 +71,7 @@ static void set_memory(struct scenario *scenario, const struct server *server)
           GEOMETRY_OK);
     uint64_t activations = footprint_activation_bytes(&scenario->model, &geometry, pool->scheduler.token_budget,
                                                       pool->scheduler.batch_max);
-    footprint_kv_pages(&scenario->model, &geometry, UINT64_C(1) << 40, 1000, activations, &footprint);
+    footprint_kv_pages(&scenario->model, &geometry, UINT64_C(1) << 40, MEMORY_SHARE_GPU, 1000, activations, &footprint);
     pool->memory_utilization_permille = 1000;
     pool->hardware.memory_bytes =
         footprint.weight_bytes + activations + (uint64_t)(server->kv_tokens / pool->page_tokens) * footprint.page_bytes;
@@ -89,7 +89,7 @@ static struct scenario *scenario_of(const struct server *server, struct user_err
         return NULL;
     scenario->pools[0].scheduler.batch_max = server->batch_max;
     set_memory(scenario, server);
-    scenario->load = (struct load){.arrivals = ARRIVAL_TRACE, .trace_format = TRACE_FORMAT_CSV, .trace_repeat = 1};
+    scenario->load = (struct load){.arrivals = ARRIVAL_TRACE, .trace.format = TRACE_FORMAT_CSV, .trace_repeat = 1};
     snprintf(scenario->load.trace_path, sizeof scenario->load.trace_path, "%s/validation/timestamps-%s.csv.xz",
              scenario_library_root(), server->shape.name);
     return scenario;
@@ -136,13 +136,18 @@ static bool one_server(struct validation *v, const struct server *server, struct
     shape.host_ns = scenario->pools[0].engine.host_ns;
     struct profile_device *profile = profile_device_make(&shape, error);
     struct trace_file *trace =
-        profile == NULL ? NULL : trace_file_read(scenario->load.trace_path, TRACE_FORMAT_CSV, error);
+        profile == NULL ? NULL : trace_file_read(scenario->load.trace_path, &scenario->load.trace, error);
     if (trace != NULL) {
         struct deployment_choice choice = deployment_default(scenario);
         struct device device = profile_device_of(profile);
-        struct sim_options options = {.recorded = trace, .devices = &device, .self = &ours, .row = on_row};
+        struct run_config config = {.scenario = scenario,
+                                    .choice = &choice,
+                                    .seed = SEED,
+                                    .recorded = trace,
+                                    .options = &(struct sim_options){.devices = &device},
+                                    .listener = {.self = &ours, .row = on_row}};
         struct run_result result;
-        sim_run(scenario, &choice, SEED, &options, &result);
+        run_play(&sim_backend, &config, &result);
         if (result.status != RUN_COMPLETE || ours.count != measured.count)
             user_error_set(error, scenario->path, 0, NULL, "%s: %s", shape.name, result.text);
         else

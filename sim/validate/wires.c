@@ -185,9 +185,10 @@ static int64_t ttft_ns(const char *name, uint32_t prompt, uint32_t prefill_permi
         scenario->pools[p].engine.prefill_permille = prefill_permille;
     struct deployment_choice choice = deployment_default(scenario);
     struct ttft ttft = {0};
-    struct sim_options options = {.self = &ttft, .row = on_row};
+    struct run_config config = {
+        .scenario = scenario, .choice = &choice, .seed = SEED, .listener = {.self = &ttft, .row = on_row}};
     struct run_result result;
-    sim_run(scenario, &choice, SEED, &options, &result);
+    run_play(&sim_backend, &config, &result);
     if (result.status != RUN_COMPLETE || ttft.count == 0)
         user_error_set(error, path, 0, NULL, "%s", result.text);
     run_result_free(&result);
@@ -276,12 +277,12 @@ static void ttft_table(struct validation *v, const struct csv_table *table, cons
 
 bool validate_layerwise(struct validation_set *set, const struct validation_options *options, struct user_error *error)
 {
-    static const char *const names[2] = {"layerwise-qwen3-235b-colocated", "layerwise-qwen3-235b"};
+    static const char *const names[2] = {"layerwise-qwen3-235b-aggregated", "layerwise-qwen3-235b"};
     static const char *const columns[2] = {"colocated_us", "disaggregated_us"};
     static const char *const keys[2][2] = {{"layerwise-colocated", "layerwise-colocated-fit"},
                                            {"layerwise-disaggregated", "layerwise-disaggregated-fit"}};
-    static const char *const sources[2][2] = {{"layer-wise transfer: TTFT colocated, no fitted constant",
-                                               "layer-wise transfer: TTFT colocated, prefill scale and offset"},
+    static const char *const sources[2][2] = {{"layer-wise transfer: TTFT aggregated, no fitted constant",
+                                               "layer-wise transfer: TTFT aggregated, prefill scale and offset"},
                                               {"layer-wise transfer: TTFT disaggregated, no fitted constant",
                                                "layer-wise transfer: TTFT disaggregated, prefill scale and offset"}};
     (void)options;

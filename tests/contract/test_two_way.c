@@ -1,9 +1,9 @@
 /* Random small deployments under random loads and losses. Each is run fast (repeated decode launches, transfers in
  * closed form) and plainly (a launch a step, an event a layer): the same decisions at the same times. Shuffled orders
- * of equal times may decide otherwise, but break nothing. The oracle of town.h watches all of them. */
+ * of equal times may decide otherwise, but break nothing. The oracle of cluster.h watches all of them. */
 #include "base/arith.h"
 #include "base/rng.h"
-#include "support/town.h"
+#include "support/cluster.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,10 +16,10 @@
 #define SEEDS 150
 #define SHUFFLES 4
 
-static struct town town;
+static struct cluster cluster;
 
 /* Trace records by kind, over all plays: a storm in which nothing happens proves nothing. */
-static uint64_t kinds[TOWN_KINDS];
+static uint64_t kinds[CLUSTER_KINDS];
 
 static uint32_t between(struct rng *rng, uint32_t low, uint32_t high)
 {
@@ -43,11 +43,11 @@ static void draw_geometry(struct rng *rng, struct kv_geometry *geometry)
     geometry->parallelism.data = one_in(rng, 3) ? 2 : 1;
 }
 
-static struct town_config draw_config(struct rng *rng)
+static struct cluster_config draw_config(struct rng *rng)
 {
-    bool colocated = one_in(rng, 4);
-    uint32_t prefill = colocated ? 0 : between(rng, 1, 2), decode = colocated ? 0 : between(rng, 1, 2);
-    struct town_config config = town_config_of(prefill, decode, colocated ? between(rng, 1, 3) : 0);
+    bool aggregated = one_in(rng, 4);
+    uint32_t prefill = aggregated ? 0 : between(rng, 1, 2), decode = aggregated ? 0 : between(rng, 1, 2);
+    struct cluster_config config = cluster_config_of(prefill, decode, aggregated ? between(rng, 1, 3) : 0);
     bool tail = one_in(rng, 3), cached = one_in(rng, 2), tight = one_in(rng, 2);
     uint32_t queue = between(rng, QUEUE_FCFS, QUEUE_EARLIEST_DEADLINE);
     struct kv_geometry geometry[ROLE_MIXED + 1];
@@ -77,8 +77,8 @@ static struct town_config draw_config(struct rng *rng)
         node->messenger.handoffs_max = between(rng, 1, 8);
         node->messenger.deadline_ns = deadline_ns;
     }
-    config.nodes[0].decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
-    config.nodes[0].prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    config.nodes[0].decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    config.nodes[0].prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
     config.cost.slope_q32 = one_in(rng, 2) ? UINT64_C(1) << 36 : 0;
     config.watcher_ns = (int64_t)between(rng, 0, 3000);
     return config;
@@ -105,23 +105,23 @@ static uint32_t draw_load(struct rng *rng)
             request.block_count = min_u32(8, ceil_div_u32(request.prompt_tokens, 32));
             request.blocks = chain[rng_below(rng, 2)];
         }
-        town_arrives(&town, at_us, &request);
+        cluster_arrives(&cluster, at_us, &request);
         if (one_in(rng, 6))
-            town_aborts(&town, at_us + between(rng, 0, 1500), id);
+            cluster_aborts(&cluster, at_us + between(rng, 0, 1500), id);
     }
     return count;
 }
 
-static void draw_losses(struct rng *rng, const struct town_config *config)
+static void draw_losses(struct rng *rng, const struct cluster_config *config)
 {
     uint32_t losses = one_in(rng, 3) ? between(rng, 1, 2) : 0;
     for (uint32_t i = 0; i < losses; i++) {
         uint32_t node = between(rng, 1, config->node_count - 1);
         int64_t at_us = between(rng, 0, 3000);
-        town_dies(&town, at_us, node);
+        cluster_dies(&cluster, at_us, node);
         /* Before it is suspected, between that and the fence, and after. */
         if (one_in(rng, 2))
-            town_returns(&town, at_us + between(rng, 1, 1000), node);
+            cluster_returns(&cluster, at_us + between(rng, 1, 1000), node);
     }
 }
 
@@ -162,29 +162,29 @@ struct played {
 static struct played play(uint64_t seed, bool plain, uint64_t shuffle_seed)
 {
     struct rng rng = rng_stream(seed, 1, RNG_ROUTING);
-    struct town_config config = draw_config(&rng);
+    struct cluster_config config = draw_config(&rng);
     char label[64];
     snprintf(label, sizeof label, "seed %u%s, shuffle %u", (unsigned)seed, plain ? ", plain" : "",
              (unsigned)shuffle_seed);
     config.label = label;
     config.plain = plain;
     config.shuffle_seed = shuffle_seed;
-    town_make(&town, &config);
+    cluster_make(&cluster, &config);
     uint32_t count = draw_load(&rng);
     draw_losses(&rng, &config);
     if (one_in(&rng, 2))
-        sim_set_faults(town.sim, &(struct sim_faults){.message = late_or_twice, .write = late_write});
-    town_run(&town);
+        sim_set_faults(cluster.sim, &(struct sim_faults){.message = late_or_twice, .write = late_write});
+    cluster_run(&cluster);
     for (uint32_t id = 0; id < count; id++)
-        assert_true(town.ends[id] >= 1); /* 12: every request ends */
-    for (uint32_t kind = 0; kind < TOWN_KINDS; kind++)
-        kinds[kind] += town.kinds[kind];
+        assert_true(cluster.ends[id] >= 1); /* 12: every request ends */
+    for (uint32_t kind = 0; kind < CLUSTER_KINDS; kind++)
+        kinds[kind] += cluster.kinds[kind];
     struct played outcome = {
-        .hash = sim_trace_hash(town.sim),
-        .queue_count = sim_queue_count(town.sim),
-        .end_ns = sim_now_ns(town.sim),
+        .hash = sim_trace_hash(cluster.sim),
+        .queue_count = sim_queue_count(cluster.sim),
+        .end_ns = sim_now_ns(cluster.sim),
     };
-    town_free(&town);
+    cluster_free(&cluster);
     return outcome;
 }
 

@@ -70,7 +70,7 @@ static void play(const struct trace_file *trace, const struct load *load, uint64
 
 static void play_all(const struct trace_file *trace)
 {
-    struct load load = {.arrivals = ARRIVAL_TRACE, .trace_format = trace->format, .trace_repeat = 2};
+    struct load load = {.arrivals = ARRIVAL_TRACE, .trace.format = trace->format, .trace_repeat = 2};
     play(trace, &load, 1);
     load.requests = trace->count;
     load.rate_micro_per_s = 1 + trace->prompt_tokens_sum;
@@ -91,7 +91,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
                                : bytes[0] == 'M' ? TRACE_FORMAT_MOONCAKE_JSONL
                                                  : TRACE_FORMAT_CSV;
     struct user_error error = {.set = false};
-    struct trace_file *trace = trace_file_read_memory(bytes + 1, size - 1, "fuzz", format, &error);
+    struct trace_file *trace =
+        trace_file_read_memory(bytes + 1, size - 1, "fuzz", &(struct trace_options){.format = format}, &error);
     CHECK((trace == NULL) == error.set);
     if (trace == NULL) {
         CHECK(strncmp(error.text, "fuzz:", 5) == 0);

@@ -24,7 +24,7 @@
 #define FLOATS 37 /* longer vectors go in pieces */
 #define LENGTH_MAX 300
 
-struct town {
+struct cluster {
     void *memory;
     size_t bytes;
     uint32_t ranks;
@@ -32,7 +32,7 @@ struct town {
 };
 
 struct citizen {
-    struct town *town;
+    struct cluster *cluster;
     uint32_t rank;
     uint32_t failures;
 };
@@ -96,7 +96,8 @@ static uint32_t check_gather(struct collective *c, const struct citizen *me, uin
 /* Pairs, halves, all and an uneven set, in an order that leaves some ranks behind others. */
 static void live(struct citizen *me)
 {
-    struct collective *c = collective_join(me->town->memory, me->rank, me->town->ranks, FLOATS, &me->town->abandon);
+    struct collective *c =
+        collective_join(me->cluster->memory, me->rank, me->cluster->ranks, FLOATS, &me->cluster->abandon);
     if (c == NULL) {
         me->failures = 1;
         return;
@@ -125,51 +126,51 @@ static void *live_thread(void *context)
     return NULL;
 }
 
-static void town_make(struct town *town, uint32_t ranks)
+static void cluster_make(struct cluster *cluster, uint32_t ranks)
 {
-    *town = (struct town){.ranks = ranks, .bytes = collective_bytes(ranks, FLOATS)};
+    *cluster = (struct cluster){.ranks = ranks, .bytes = collective_bytes(ranks, FLOATS)};
     int memory = memfd_create("collective", MFD_CLOEXEC);
     assert_true(memory >= 0);
-    assert_int_equal(ftruncate(memory, (off_t)town->bytes), 0);
-    town->memory = mmap(NULL, town->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
-    assert_ptr_not_equal(town->memory, MAP_FAILED);
+    assert_int_equal(ftruncate(memory, (off_t)cluster->bytes), 0);
+    cluster->memory = mmap(NULL, cluster->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    assert_ptr_not_equal(cluster->memory, MAP_FAILED);
     close(memory);
 }
 
-static void town_free(struct town *town)
+static void cluster_free(struct cluster *cluster)
 {
-    munmap(town->memory, town->bytes);
+    munmap(cluster->memory, cluster->bytes);
 }
 
 static void test_threads(void **state)
 {
     (void)state;
-    struct town town;
+    struct cluster cluster;
     struct citizen citizens[RANKS_OF_TEST];
     pthread_t threads[RANKS_OF_TEST];
-    town_make(&town, RANKS_OF_TEST);
+    cluster_make(&cluster, RANKS_OF_TEST);
     for (uint32_t i = 0; i < RANKS_OF_TEST; i++) {
-        citizens[i] = (struct citizen){.town = &town, .rank = i};
+        citizens[i] = (struct citizen){.cluster = &cluster, .rank = i};
         assert_int_equal(pthread_create(&threads[i], NULL, live_thread, &citizens[i]), 0);
     }
     for (uint32_t i = 0; i < RANKS_OF_TEST; i++) {
         pthread_join(threads[i], NULL);
         assert_int_equal(citizens[i].failures, 0);
     }
-    town_free(&town);
+    cluster_free(&cluster);
 }
 
 static void test_processes(void **state)
 {
     (void)state;
-    struct town town;
+    struct cluster cluster;
     pid_t children[RANKS_OF_TEST];
-    town_make(&town, RANKS_OF_TEST);
+    cluster_make(&cluster, RANKS_OF_TEST);
     for (uint32_t i = 0; i < RANKS_OF_TEST; i++) {
         children[i] = fork();
         assert_true(children[i] >= 0);
         if (children[i] == 0) {
-            struct citizen me = {.town = &town, .rank = i};
+            struct citizen me = {.cluster = &cluster, .rank = i};
             live(&me);
             _exit(me.failures == 0 ? 0 : 1);
         }
@@ -179,11 +180,11 @@ static void test_processes(void **state)
         assert_int_equal(waitpid(children[i], &status, 0), children[i]);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
-    town_free(&town);
+    cluster_free(&cluster);
 }
 
 struct widow {
-    struct town *town;
+    struct cluster *cluster;
     struct collective *collective;
     bool returned;
 };
@@ -200,12 +201,12 @@ static void *wait_for_the_dead(void *context)
 static void test_dead_rank(void **state)
 {
     (void)state;
-    struct town town;
-    town_make(&town, 2);
+    struct cluster cluster;
+    cluster_make(&cluster, 2);
     pid_t child = fork();
     assert_true(child >= 0);
-    struct widow widow = {.town = &town, .returned = true};
-    widow.collective = collective_join(town.memory, child == 0, 2, FLOATS, &town.abandon);
+    struct widow widow = {.cluster = &cluster, .returned = true};
+    widow.collective = collective_join(cluster.memory, child == 0, 2, FLOATS, &cluster.abandon);
     assert_non_null(widow.collective);
     if (child == 0) {
         (void)collective_barrier(widow.collective, 0, 2);
@@ -225,12 +226,12 @@ static void test_dead_rank(void **state)
     assert_int_equal(clock_gettime(clock, &after), 0);
     int64_t burnt = (after.tv_sec - before.tv_sec) * NS_PER_S + after.tv_nsec - before.tv_nsec;
     assert_true(burnt < 50 * NS_PER_MS);
-    town.abandon = true;
+    cluster.abandon = true;
     pthread_join(thread, NULL);
     assert_false(widow.returned);
     assert_false(collective_barrier(widow.collective, 0, 2));
     collective_leave(widow.collective);
-    town_free(&town);
+    cluster_free(&cluster);
 }
 
 int main(void)

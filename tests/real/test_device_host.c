@@ -255,6 +255,8 @@ static void test_refusals(void **state)
         {model, {.tensor = 3, .data = 1, .expert = 1, .pipeline = 1}, "cannot split 6 query heads over 3 ranks"},
         {model, {.tensor = 4, .data = 1, .expert = 1, .pipeline = 1}, "cannot split an MLP of 66 columns over 4 ranks"},
         {model, {.tensor = 2, .data = 1, .expert = 2, .pipeline = 1}, "cannot deal 4 experts, 17 of them active"},
+        {model, {.tensor = 2, .data = 1, .expert = 1, .pipeline = 1}, "does not compute sparse attention"},
+        {model, {.tensor = 2, .data = 1, .expert = 1, .pipeline = 1}, "does not compute experts in some layers only"},
         {model, {.tensor = 2, .data = 1, .expert = 1, .pipeline = 1}, "bf16 or fp8"},
     };
     refusals[0].architecture.heads = 6;
@@ -263,6 +265,7 @@ static void test_refusals(void **state)
     refusals[2].architecture.experts = 4;
     refusals[2].architecture.experts_active = 17;
     refusals[2].architecture.expert_intermediate = 64;
+    refusals[4].architecture.experts = refusals[4].architecture.moe_interval = 2;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         char error[200] = "";
         struct device_config config = {.architecture = &refusals[i].architecture,
@@ -275,6 +278,8 @@ static void test_refusals(void **state)
             GEOMETRY_OK);
         if (strstr(refusals[i].text, "fp8") != NULL)
             refusals[i].architecture.kv_format = FORMAT_FP4;
+        if (strstr(refusals[i].text, "sparse") != NULL) /* what only a latent cache can be laid out with */
+            refusals[i].architecture.index_topk = 16;
         assert_null(device_host.make(&config, error, sizeof error));
         if (strstr(error, refusals[i].text) == NULL)
             fail_msg("'%s' instead of '%s'", error, refusals[i].text);

@@ -168,9 +168,9 @@ static uint32_t cancels(const struct real_run *run)
     return real_run_said(run, 3, 1, is_cancel) + real_run_said(run, 4, 1, is_cancel);
 }
 
-/* Every client leaves, and a prefiller is stopped with what it has accepted: cancels are sent that it cannot answer. The
- * decoders keep the pages meanwhile. Let go on, it answers each; stopped for good, it is lost, and the pages go through
- * quarantine. The launcher judges that all are free at the end. */
+/* Every client leaves, and a prefiller is stopped with what it has accepted: cancels are sent that it cannot answer.
+ * The decoders keep the pages meanwhile. Let go on, it answers each; stopped for good, it is lost, and the pages go
+ * through quarantine. The launcher judges that all are free at the end. */
 static void stopped_with_a_cancel_pending(void **state)
 {
     (void)state;
@@ -415,10 +415,15 @@ int main(int argc, char **argv)
     if (run_real_role(argc, argv, &status))
         return status;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_for_ever),  cmocka_unit_test(held_up),
-        cmocka_unit_test(stopped_with_a_cancel_pending), cmocka_unit_test(late_writes),       cmocka_unit_test(full_pool_waits),
-        cmocka_unit_test(full_pool_rejects), cmocka_unit_test(clients_leave),
-        cmocka_unit_test(nic_breaks),        cmocka_unit_test(fabric_thread_is_stuck),
+        cmocka_unit_test(stopped_for_ever),
+        cmocka_unit_test(held_up),
+        cmocka_unit_test(stopped_with_a_cancel_pending),
+        cmocka_unit_test(late_writes),
+        cmocka_unit_test(full_pool_waits),
+        cmocka_unit_test(full_pool_rejects),
+        cmocka_unit_test(clients_leave),
+        cmocka_unit_test(nic_breaks),
+        cmocka_unit_test(fabric_thread_is_stuck),
     };
     return cmocka_run_group_tests_name("real_faults", tests, NULL, NULL);
 }

@@ -134,9 +134,10 @@ static void preempted_mixed(void **state)
 }
 
 /* A prefiller dies while requests that its decoders have preempted wait for it: they fail with tokens produced, which
- * go to the front with the news and from there to whoever goes on. It is stopped when it has computed a few prompts, and killed
- * when a decoder has since asked it for the prompt and the tokens of one that was preempted, which it can no more answer.
- * Whom a decoder preempts is a matter of time: a run in which that does not happen is no test, and another one is. */
+ * go to the front with the news and from there to whoever goes on. It is stopped when it has computed a few prompts,
+ * and killed when a decoder has since asked it for the prompt and the tokens of one that was preempted, which it can no
+ * more answer. Whom a decoder preempts is a matter of time: a run in which that does not happen is no test, and another
+ * one is. */
 #define RUNS_MOST 20
 
 static bool computed(const struct message *m)
@@ -212,8 +213,8 @@ static bool finished(const struct message *m)
     return m->kind == MESSAGE_FINISHED;
 }
 
-/* A decoder dies while it decodes: it is stopped first, and killed if it then has requests of which it has told the first
- * token and not the end. They run again on the other one, from the start. */
+/* A decoder dies while it decodes: it is stopped first, and killed if it then has requests of which it has told the
+ * first token and not the end. They run again on the other one, from the start. */
 static void killed_decoder(void **state)
 {
     (void)state;

@@ -10,8 +10,8 @@ return scenario {
   pools = {
     p = pool { role = "prefill", machine = h200, count = 6, shardings = { { tensor = 1 } }, queue_max = 20000,
                prefix_cache = false },
-    d = pool { role = "decode", machine = h200, count = 6, shardings = { { tensor = 1 } }, batch_max = 4096, queue_max = 20000,
-               prefix_cache = false },
+    d = pool { role = "decode", machine = h200, count = 6, shardings = { { tensor = 1 } }, batch_max = 4096,
+               queue_max = 20000, prefix_cache = false },
   },
   routing = { prefill = "round_robin", decode = "round_robin" },
   load = poisson { rate = per_second(1000000), requests = 100000, prompt = 17, output = 1 },

@@ -2,8 +2,8 @@
  * before an event and after it. An event may take a request over several edges at once; what is seen, and listed here,
  * is where it begins and where it ends.
  *
- * edges.c lists every edge there is, in words. A town that sees another fails its test; tests/stories/EDGES.md says in
- * which story each can be read.
+ * edges.c lists every edge there is, in words. A cluster that sees another fails its test; tests/stories/EDGES.md says
+ * in which story each can be read.
  */
 #ifndef TANDEM_TESTS_SUPPORT_EDGES_H
 #define TANDEM_TESTS_SUPPORT_EDGES_H

@@ -85,6 +85,7 @@ static const struct architecture models[] = {
      .full_layers = 18,
      .weight_format = FORMAT_BF16,
      .expert_weight_format = FORMAT_FP4,
+     .fp4_block = 32,
      .kv_format = FORMAT_BF16},
     {.name = "Llama-3.1-8B",
      BF16_ALL,

@@ -4,7 +4,7 @@
 
 #include "base/arith.h"
 #include "world/load/workload.h"
-#include "cli/real/run_real.h"
+#include "cli/commands.h"
 #include "real/runtime/recording.h"
 #include "real/runtime/recording_words.h"
 #include "real/control/frame.h"
@@ -33,16 +33,6 @@
 #define WAIT_NS (180 * NS_PER_S) /* on a very busy machine */
 
 /* ---- Starting ---------------------------------------------------------------------------------------------------- */
-
-static const struct command command_run = {
-    .name = "run",
-    .operands = "SCENARIO",
-    .operands_min = 1,
-    .operands_max = 1,
-    .summary = "a real run",
-    .options = run_options,
-    .run = run_real,
-};
 
 static void path_of(const char *scenario, char *path, size_t size)
 {

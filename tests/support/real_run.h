@@ -47,8 +47,8 @@ bool real_run_started(const struct real_run *run);
 bool real_run_recorded(const struct real_run *run, int64_t bytes);
 int64_t real_run_recorded_bytes(const struct real_run *run);
 
-/* Of the messages that `node` was given, as it has been recorded so far, how many `wanted` picks; and of those that it has
- * sent to `to`. Of a run that goes on, too. */
+/* Of the messages that `node` was given, as it has been recorded so far, how many `wanted` picks; and of those that it
+ * has sent to `to`. Of a run that goes on, too. */
 uint32_t real_run_heard(const struct real_run *run, uint32_t node, bool (*wanted)(const struct message *m));
 uint32_t real_run_said(const struct real_run *run, uint32_t node, uint32_t to, bool (*wanted)(const struct message *m));
 

@@ -80,6 +80,8 @@ int scenario_text_teardown(void **state)
 
 void scenario_text_write(const char *file, const char *text, size_t length)
 {
+    /* Without scenario_text_setup() it would go to wherever the test was started. */
+    assert_string_not_equal(folder, "");
     FILE *out = fopen(file, "wb");
     assert_non_null(out);
     assert_int_equal(fwrite(text, 1, length, out), length);

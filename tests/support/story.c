@@ -1,8 +1,8 @@
 /* See story.h. */
 #include "support/story.h"
 
-#include "support/mishap.h"
-#include "support/town.h"
+#include "support/fault_injection.h"
+#include "support/cluster.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
@@ -13,13 +13,13 @@
 /* Fault loops of one story, one test a kind. */
 struct loop {
     const struct CMUnitTest *story;
-    enum mishap_kind kind;
+    enum injected_fault_kind kind;
 };
 
-static bool about_nodes(enum mishap_kind kind)
+static bool about_nodes(enum injected_fault_kind kind)
 {
-    return kind == MISHAP_DEATH || kind == MISHAP_DEATH_LINGERING || kind == MISHAP_DEATH_AND_RETURN ||
-           kind == MISHAP_DEATH_LONG_RETURN;
+    return kind == INJECT_DEATH || kind == INJECT_DEATH_LINGERING || kind == INJECT_DEATH_AND_RETURN ||
+           kind == INJECT_DEATH_LONG_RETURN;
 }
 
 /* Runs with the first fault, the second, ... until none is reached; the number of runs that met one. */
@@ -27,9 +27,9 @@ static uint32_t loop_over(const struct loop *loop, uint32_t subject)
 {
     void *state = NULL;
     for (uint32_t nth = 1;; nth++) {
-        town_mishap(&(struct mishap){.kind = loop->kind, .subject = subject, .nth = nth});
+        cluster_fault(&(struct injected_fault){.kind = loop->kind, .subject = subject, .nth = nth});
         loop->story->test_func(&state);
-        if (!town_mishap_struck())
+        if (!cluster_fault_struck())
             return nth - 1;
     }
 }
@@ -39,33 +39,34 @@ static void play(void **state)
     const struct loop *loop = *state;
     void *story_state = NULL;
     uint32_t runs = 0;
-    town_mishap(&(struct mishap){.kind = MISHAP_NONE});
+    cluster_fault(&(struct injected_fault){.kind = INJECT_NONE});
     loop->story->test_func(&story_state);
-    struct town_cast cast = town_cast();
+    struct cluster_cast cast = cluster_cast();
     if (about_nodes(loop->kind)) {
         for (uint32_t node = 1; node < cast.node_count; node++)
             runs += loop_over(loop, node);
-    } else if (loop->kind == MISHAP_CLIENT_LEAVES) {
+    } else if (loop->kind == INJECT_CLIENT_LEAVES) {
         for (uint32_t i = 0; i < cast.request_count; i++)
             runs += loop_over(loop, cast.requests[i]);
     } else {
         runs += loop_over(loop, 0);
     }
-    town_mishap(NULL);
-    print_message("%s: %s: %" PRIu32 " runs\n", loop->story->name, mishap_name(loop->kind), runs);
+    cluster_fault(NULL);
+    print_message("%s: %s: %" PRIu32 " runs\n", loop->story->name, injection_name(loop->kind), runs);
 }
 
 static int play_faults(const struct CMUnitTest *stories, size_t count)
 {
-    size_t loops_count = count * (MISHAP_KINDS - 1);
+    size_t loops_count = count * (INJECT_KINDS - 1);
     struct loop *loops = calloc(loops_count, sizeof *loops);
     struct CMUnitTest *tests = calloc(loops_count, sizeof *tests);
     char(*names)[96] = calloc(loops_count, sizeof *names);
     if (loops == NULL || tests == NULL || names == NULL)
         abort();
     for (size_t i = 0; i < loops_count; i++) {
-        loops[i] = (struct loop){&stories[i / (MISHAP_KINDS - 1)], (enum mishap_kind)(1 + i % (MISHAP_KINDS - 1))};
-        snprintf(names[i], sizeof names[i], "%s: %s", loops[i].story->name, mishap_name(loops[i].kind));
+        loops[i] =
+            (struct loop){&stories[i / (INJECT_KINDS - 1)], (enum injected_fault_kind)(1 + i % (INJECT_KINDS - 1))};
+        snprintf(names[i], sizeof names[i], "%s: %s", loops[i].story->name, injection_name(loops[i].kind));
         tests[i] = (struct CMUnitTest){.name = names[i], .test_func = play, .initial_state = &loops[i]};
     }
     int failures = _cmocka_run_group_tests("fault loops", tests, loops_count, NULL, NULL);
@@ -86,7 +87,7 @@ static int tell_edges(const struct CMUnitTest *stories, size_t count)
     for (size_t story = 0; story < count; story++) {
         void *state = NULL;
         stories[story].test_func(&state);
-        struct edge_counts edges = town_edges();
+        struct edge_counts edges = cluster_edges();
         for (uint32_t i = 0; i < known_edge_count; i++)
             if (edges.of[i] > 0)
                 printf("taken\t%" PRIu32 "\t%s\n", i, stories[story].name);

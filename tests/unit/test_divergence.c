@@ -89,7 +89,11 @@ static struct trace trace_of(const char *path, const char *value, uint64_t seed)
     struct scenario *scenario = scenario_text_must_load(text, &set, path == NULL ? 0 : 1);
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result result;
-    sim_run(scenario, &choice, seed, &(struct sim_options){.self = &trace, .trace = on_trace}, &result);
+    run_play(
+        &sim_backend,
+        &(struct run_config){
+            .scenario = scenario, .choice = &choice, .seed = seed, .listener = {.self = &trace, .trace = on_trace}},
+        &result);
     assert_int_equal(result.status, RUN_COMPLETE);
     run_result_free(&result);
     scenario_free(scenario);
@@ -172,7 +176,7 @@ static void what_cannot_be_had_again_is_said(void **state)
     free(changed);
     assert_true(sim_divergence(store, a, b, &found, &error));
     assert_false(found.found);
-    assert_non_null(strstr(found.unknown, "plan.lua has changed since run"));
+    assert_non_null(strstr(found.unknown, "plan.lua: has changed since run"));
     assert_int_equal(unlink("plan.lua"), 0);
     assert_true(sim_divergence(store, a, b, &found, &error));
     assert_non_null(strstr(found.unknown, "No such file"));

@@ -77,6 +77,15 @@ static void refusals_name_what_cannot_be(void **state)
          "plan.lua:5: pools.prefill.draft: has a meaning where tokens are decoded, in decode and mixed pools"},
         {pair, "{ { tensor = 8 } },\n", "{ { tensor = 8 }, { tensor = 4, pipeline = 2 } },\n",
          "plan.lua:7: pools.decode.draft: drafting over pipeline stages is not modelled (shardings.2)"},
+        {pair, "acceptance = percent(80)", "acceptance = { percent(80), percent(60) }",
+         "plan.lua:7: pools.decode.draft.acceptance: 2 places for 1 tokens; one share, or one for each token, is "
+         "wanted"},
+        {pair, "tokens = 1, acceptance = percent(80)", "tokens = 2, acceptance = { percent(60), percent(80) }",
+         "plan.lua:7: pools.decode.draft.acceptance.2: more than the place before it, without which it is not "
+         "accepted"},
+        {pair, "acceptance = percent(80)", "acceptance = { 0.8 }",
+         "plan.lua:7: pools.decode.draft.acceptance.1: a share is wanted, not the bare number 0.8: write it as in "
+         "percent(0.8)"},
         {pair, "tokens = 1,", "tokens = 1, depth = 2,", "plan.lua:7: pools.decode.draft.depth: unknown key"},
         {mixed, "tokens = 3,", "tokens = 3, reuse = true,",
          "plan.lua:6: pools.mixed.draft.head: reuse is said of draft layers, not of a draft model"},
@@ -99,9 +108,10 @@ static void identity_tells_drafts_apart(void **state)
     (void)state;
     static const char *const drafts[] = {NULL, "{ tokens = 1, acceptance = percent(80) }",
                                          "{ tokens = 1, acceptance = percent(81) }",
-                                         "{ tokens = 2, acceptance = percent(80), reuse = true }"};
-    char identities[4][65];
-    for (size_t k = 0; k < 4; k++) {
+                                         "{ tokens = 2, acceptance = percent(80), reuse = true }",
+                                         "{ tokens = 2, acceptance = { percent(80), percent(64) }, reuse = true }"};
+    char identities[5][65];
+    for (size_t k = 0; k < 5; k++) {
         struct scenario *scenario = with_draft(pair, "decode", drafts[k]);
         memcpy(identities[k], scenario->identity, sizeof identities[k]);
         for (size_t other = 0; other < k; other++)
@@ -318,9 +328,10 @@ static int64_t mean_tpot_ns(const struct scenario *scenario)
 {
     struct deployment_choice choice = deployment_default(scenario);
     struct tokens tokens = {0};
-    struct sim_options options = {.self = &tokens, .row = on_row};
+    struct run_config config = {
+        .scenario = scenario, .choice = &choice, .seed = 1, .listener = {.self = &tokens, .row = on_row}};
     struct run_result result;
-    sim_run(scenario, &choice, 1, &options, &result);
+    run_play(&sim_backend, &config, &result);
     if (result.status != RUN_COMPLETE)
         fail_msg("%s", result.text);
     run_result_free(&result);
@@ -393,9 +404,12 @@ static void short_cuts_change_nothing(void **state)
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result fast;
     struct run_result plain;
-    sim_run(scenario, &choice, 1, NULL, &fast);
+    run_play(&sim_backend, &(struct run_config){.scenario = scenario, .choice = &choice, .seed = 1}, &fast);
     scenario->pools[0].scheduler.repeat_max = scenario->pools[1].scheduler.repeat_max = 1;
-    sim_run(scenario, &choice, 1, &(struct sim_options){.plain = true}, &plain);
+    run_play(&sim_backend,
+             &(struct run_config){
+                 .scenario = scenario, .choice = &choice, .seed = 1, .options = &(struct sim_options){.plain = true}},
+             &plain);
     assert_int_equal(fast.status, RUN_COMPLETE);
     assert_int_equal(plain.status, RUN_COMPLETE);
     assert_int_equal(fast.summary.trace_hash, plain.summary.trace_hash);

@@ -214,7 +214,7 @@ static void test_pages(void **state)
     struct kv_geometry g = geometry_of(llama, (struct parallelism){4, 1, 1, 1}, 16);
     struct footprint f;
     uint64_t activations = footprint_activation_bytes(llama, &g, 8192, 256);
-    assert_int_equal(footprint_kv_pages(llama, &g, 80 * GIB, 900, activations, &f), FOOTPRINT_FITS);
+    assert_int_equal(footprint_kv_pages(llama, &g, 80 * GIB, MEMORY_SHARE_GPU, 900, activations, &f), FOOTPRINT_FITS);
     uint64_t free_bytes = 72 * GIB - weights_of(llama, (struct parallelism){4, 1, 1, 1}, 0).total - activations;
     assert_true(f.page_bytes == 16 * 327680 / 4);
     assert_true(f.pages == free_bytes / f.page_bytes);
@@ -226,7 +226,7 @@ static void test_pages(void **state)
     /* The tightest stage decides: R1's first of two holds one more layer than the second. */
     const struct architecture *r1 = known_model("DeepSeek-R1");
     struct kv_geometry staged = geometry_of(r1, (struct parallelism){8, 1, 8, 2}, 64);
-    assert_int_equal(footprint_kv_pages(r1, &staged, 80 * GIB, 900, GIB, &f), FOOTPRINT_FITS);
+    assert_int_equal(footprint_kv_pages(r1, &staged, 80 * GIB, MEMORY_SHARE_GPU, 900, GIB, &f), FOOTPRINT_FITS);
     uint64_t pages[2];
     for (uint32_t stage = 0; stage < 2; stage++) {
         uint64_t weights = weights_of(r1, (struct parallelism){8, 1, 8, 2}, stage).total;
@@ -244,26 +244,27 @@ static void test_does_not_fit(void **state)
     struct footprint f;
 
     /* 671 GB on 8 x 80 GB: by weights, and by how much. On 8 x H200 it fits. */
-    assert_int_equal(footprint_kv_pages(r1, &g, 80 * GIB, 900, GIB, &f), FOOTPRINT_WEIGHTS);
+    assert_int_equal(footprint_kv_pages(r1, &g, 80 * GIB, MEMORY_SHARE_GPU, 900, GIB, &f), FOOTPRINT_WEIGHTS);
     assert_true(f.pages == 0 && f.weight_bytes > f.usable_bytes && f.usable_bytes == 72 * GIB);
-    assert_int_equal(footprint_kv_pages(r1, &g, 141 * GIB, 900, GIB, &f), FOOTPRINT_FITS);
+    assert_int_equal(footprint_kv_pages(r1, &g, 141 * GIB, MEMORY_SHARE_GPU, 900, GIB, &f), FOOTPRINT_FITS);
 
     /* Exactly the weights, one byte less than a page, and a page. */
     uint64_t taken = f.weight_bytes + GIB;
-    assert_int_equal(footprint_kv_pages(r1, &g, taken - 1, 1000, GIB, &f), FOOTPRINT_WEIGHTS);
-    assert_int_equal(footprint_kv_pages(r1, &g, taken + f.page_bytes - 1, 1000, GIB, &f), FOOTPRINT_PAGES);
-    assert_int_equal(footprint_kv_pages(r1, &g, taken + f.page_bytes, 1000, GIB, &f), FOOTPRINT_FITS);
+    assert_int_equal(footprint_kv_pages(r1, &g, taken - 1, MEMORY_SHARE_GPU, 1000, GIB, &f), FOOTPRINT_WEIGHTS);
+    assert_int_equal(footprint_kv_pages(r1, &g, taken + f.page_bytes - 1, MEMORY_SHARE_GPU, 1000, GIB, &f),
+                     FOOTPRINT_PAGES);
+    assert_int_equal(footprint_kv_pages(r1, &g, taken + f.page_bytes, MEMORY_SHARE_GPU, 1000, GIB, &f), FOOTPRINT_FITS);
     assert_true(f.pages == 1);
 
     /* Refused before any memory is looked at. */
     struct kv_geometry odd = geometry_of(r1, (struct parallelism){8, 1, 3, 1}, 64);
-    assert_int_equal(footprint_kv_pages(r1, &odd, 141 * GIB, 900, 0, &f), FOOTPRINT_EXPERTS);
+    assert_int_equal(footprint_kv_pages(r1, &odd, 141 * GIB, MEMORY_SHARE_GPU, 900, 0, &f), FOOTPRINT_EXPERTS);
     const struct architecture *llama = known_model("Llama-3.1-8B");
     struct kv_geometry dense = geometry_of(llama, (struct parallelism){8, 1, 8, 1}, 16);
-    assert_int_equal(footprint_kv_pages(llama, &dense, 80 * GIB, 900, 0, &f), FOOTPRINT_EXPERTS);
+    assert_int_equal(footprint_kv_pages(llama, &dense, 80 * GIB, MEMORY_SHARE_GPU, 900, 0, &f), FOOTPRINT_EXPERTS);
     struct kv_geometry wide = geometry_of(llama, (struct parallelism){64, 1, 1, 1}, 16);
-    assert_int_equal(footprint_kv_pages(llama, &wide, 80 * GIB, 900, 0, &f), FOOTPRINT_HEADS);
-    assert_int_equal(footprint_kv_pages(r1, &wide, 80 * GIB, 900, 0, &f), FOOTPRINT_GEOMETRY);
+    assert_int_equal(footprint_kv_pages(llama, &wide, 80 * GIB, MEMORY_SHARE_GPU, 900, 0, &f), FOOTPRINT_HEADS);
+    assert_int_equal(footprint_kv_pages(r1, &wide, 80 * GIB, MEMORY_SHARE_GPU, 900, 0, &f), FOOTPRINT_GEOMETRY);
 
     for (int verdict = FOOTPRINT_FITS; verdict <= FOOTPRINT_GEOMETRY; verdict++)
         for (int other = FOOTPRINT_FITS; other < verdict; other++)
@@ -287,20 +288,38 @@ static void test_activations_of_experts(void **state)
     assert_true(footprint_activation_bytes(r1, &mixed, 1024, 0) < footprint_activation_bytes(r1, &g, 1024, 0));
 }
 
+/* The same 90 % of 141 GiB under the three engines: vLLM takes activations out of the share, SGLang leaves them beside
+ * it while there is room, TensorRT-LLM shares what is free. */
+static void test_memory_shares(void **state)
+{
+    (void)state;
+    const struct architecture *r1 = known_model("DeepSeek-R1");
+    struct kv_geometry g =
+        geometry_of(r1, (struct parallelism){.tensor = 8, .data = 1, .expert = 1, .pipeline = 1}, 64);
+    struct footprint f;
+    uint64_t memory = 141 * GIB;
+    uint64_t activations = 4 * GIB;
+    assert_int_equal(footprint_kv_pages(r1, &g, memory, MEMORY_SHARE_GPU, 900, activations, &f), FOOTPRINT_FITS);
+    assert_true(f.kv_bytes == memory * 900 / 1000 - f.weight_bytes - activations);
+    assert_int_equal(footprint_kv_pages(r1, &g, memory, MEMORY_SHARE_STATIC, 900, activations, &f), FOOTPRINT_FITS);
+    assert_true(f.kv_bytes == memory * 900 / 1000 - f.weight_bytes);
+    assert_int_equal(footprint_kv_pages(r1, &g, memory, MEMORY_SHARE_STATIC, 1000, activations, &f), FOOTPRINT_FITS);
+    assert_true(f.kv_bytes == memory - activations - f.weight_bytes);
+    assert_int_equal(footprint_kv_pages(r1, &g, memory, MEMORY_SHARE_FREE, 900, activations, &f), FOOTPRINT_FITS);
+    assert_true(f.kv_bytes == (memory - activations - f.weight_bytes) * 900 / 1000);
+    assert_true(f.pages == f.kv_bytes / f.page_bytes);
+    assert_int_equal(footprint_kv_pages(r1, &g, memory, MEMORY_SHARE_STATIC, 500, activations, &f), FOOTPRINT_WEIGHTS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_total_parameters),
-        cmocka_unit_test(test_exact_count),
-        cmocka_unit_test(test_active_parameters),
-        cmocka_unit_test(test_matrix_bytes),
-        cmocka_unit_test(test_weights_of_one_rank),
-        cmocka_unit_test(test_weights_are_split),
-        cmocka_unit_test(test_weights_of_experts),
-        cmocka_unit_test(test_kv_bytes_of_a_token),
-        cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_does_not_fit),
-        cmocka_unit_test(test_activations_of_experts),
+        cmocka_unit_test(test_memory_shares),       cmocka_unit_test(test_total_parameters),
+        cmocka_unit_test(test_exact_count),         cmocka_unit_test(test_active_parameters),
+        cmocka_unit_test(test_matrix_bytes),        cmocka_unit_test(test_weights_of_one_rank),
+        cmocka_unit_test(test_weights_are_split),   cmocka_unit_test(test_weights_of_experts),
+        cmocka_unit_test(test_kv_bytes_of_a_token), cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_does_not_fit),        cmocka_unit_test(test_activations_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

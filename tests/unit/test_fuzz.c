@@ -412,11 +412,12 @@ static const struct {
     const char *key;
     const char *word;
 } undrawn[] = {
-    {"weights", NULL},                           /* of the sizes of a model: times and bytes alone */
-    {"expert_weights", NULL}, {"kernels", NULL}, /* steps are drawn as tables of times */
-    {"load", "trace"},                           /* a list of requests like the listed load, once it is read */
-    {"on", "rejected"},                          /* of what has ended nothing is left that a fault could hit */
-    {"on", "aborted"},        {"on", "batch"},   /* chunk and decode_started say the same of a request */
+    {"weights", NULL}, /* of the sizes of a model: times and bytes alone */
+    {"attention_weights", NULL}, {"output_weights", NULL}, {"fp4_block", NULL}, {"moe_interval", NULL},
+    {"memory_share", NULL},      {"expert_weights", NULL}, {"kernels", NULL}, /* steps are drawn as tables of times */
+    {"load", "trace"},                            /* a list of requests like the listed load, once it is read */
+    {"on", "rejected"},                           /* of what has ended nothing is left that a fault could hit */
+    {"on", "aborted"},           {"on", "batch"}, /* chunk and decode_started say the same of a request */
     {"on", "prefix_hit"},
 };
 

@@ -123,6 +123,59 @@ static void a_terminal_gets_every_cell(void **state)
     table_free(table);
 }
 
+static char *laid_out(size_t width, bool terminal, bool bold)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *file = open_memstream(&text, &size);
+    struct output output = {.file = file, .format = OUTPUT_TEXT, .terminal = terminal, .bold = bold, .width = width};
+    struct table *table = table_new(NULL);
+    table_column(table, "name", "name");
+    table_column(table, "rate", "rate");
+    table_column(table, "low", "low");
+    table_column_optional(table, 1);
+    table_column(table, "bound", "bound by");
+    table_column_optional(table, 2);
+    table_row(table);
+    table_text(table, "two prefill and four decode workers");
+    table_integer(table, 31);
+    table_integer(table, 30);
+    table_text(table, "decode bandwidth");
+    table_row_marked(table);
+    output_table(&output, table);
+    table_free(table);
+    fclose(file);
+    return text;
+}
+
+/* What does not fit is left out by rank; on a terminal that is narrower still words stay whole. */
+static void a_narrow_output_leaves_columns_out_and_words_whole(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t width;
+        bool terminal;
+        const char *text;
+    } cases[] = {
+        {68, false,
+         "  name                                 rate  low  bound by\n"
+         "> two prefill and four decode workers    31   30  decode bandwidth\n"},
+        {60, false,
+         "  name                                 rate  low\n> two prefill and four decode workers    31   30\n"},
+        {44, false, "  name                                 rate\n> two prefill and four decode workers    31\n"},
+        {30, false, "  name                                 rate\n> two prefill and four decode workers    31\n"},
+        {30, true, "  name                    rate\n> two prefill and four      31\n  decode workers              \n"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char *text = laid_out(cases[k].width, cases[k].terminal, false);
+        assert_string_equal(text, cases[k].text);
+        free(text);
+    }
+    char *text = laid_out(68, true, true);
+    assert_non_null(strstr(text, "\033[1m> two prefill"));
+    free(text);
+}
+
 /* Every decimal number of up to 15 digits survives the way through a double. */
 static void json_numbers_have_no_extra_digits(void **state)
 {
@@ -248,6 +301,7 @@ int main(void)
         cmocka_unit_test(markdown_escapes_bars),
         cmocka_unit_test(json_is_rows_by_key),
         cmocka_unit_test(a_terminal_gets_every_cell),
+        cmocka_unit_test(a_narrow_output_leaves_columns_out_and_words_whole),
         cmocka_unit_test(json_numbers_have_no_extra_digits),
         cmocka_unit_test(rounding_goes_half_away_from_zero),
         cmocka_unit_test(a_row_with_too_many_cells_is_a_bug),

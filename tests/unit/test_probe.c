@@ -97,7 +97,13 @@ static void figures_are_those_of_the_rows(void **state)
                                 .requests = REQUESTS};
     struct load load = probe_load(&input);
     struct run_result result;
-    sim_run(scenario, &choice, 2, &(struct sim_options){.load = &load, .self = rows, .row = on_row}, &result);
+    run_play(&sim_backend,
+             &(struct run_config){.scenario = scenario,
+                                  .choice = &choice,
+                                  .seed = 2,
+                                  .load = &load,
+                                  .listener = {.self = rows, .row = on_row}},
+             &result);
     assert_int_equal(result.status, RUN_COMPLETE);
     assert_int_equal(p.trace_hash, result.summary.trace_hash);
 

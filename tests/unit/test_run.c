@@ -14,11 +14,15 @@
 
 #include <cmocka.h>
 
-static struct run_result run(const struct scenario *scenario, uint64_t seed, const struct sim_options *options)
+static struct run_result run(const struct scenario *scenario, uint64_t seed, const struct sim_options *options,
+                             struct run_listener listener)
 {
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result result;
-    sim_run(scenario, &choice, seed, options, &result);
+    run_play(&sim_backend,
+             &(struct run_config){
+                 .scenario = scenario, .choice = &choice, .seed = seed, .options = options, .listener = listener},
+             &result);
     if (result.status != RUN_COMPLETE && result.text[0] != '\0')
         print_message("%s\n", result.text);
     return result;
@@ -62,10 +66,10 @@ static void short_cuts_change_nothing(void **state)
     struct scenario *scenario = malloc(sizeof *scenario);
     for (uint32_t which = 0; which < 4; which++) {
         variants(scenario, which);
-        struct run_result fast = run(scenario, 5, NULL);
+        struct run_result fast = run(scenario, 5, NULL, (struct run_listener){0});
         for (uint32_t p = 0; p < scenario->pool_count; p++)
             scenario->pools[p].scheduler.repeat_max = 1;
-        struct run_result plain = run(scenario, 5, &(struct sim_options){.plain = true});
+        struct run_result plain = run(scenario, 5, &(struct sim_options){.plain = true}, (struct run_listener){0});
         assert_int_equal(fast.status, RUN_COMPLETE);
         assert_int_equal(plain.status, RUN_COMPLETE);
         assert_same(&fast, &plain);
@@ -94,7 +98,12 @@ static void *sweep(void *argument)
     for (uint32_t i = job->first; i < 6; i += job->step) {
         struct run_result result;
         struct deployment_choice choice = deployment_default(job->scenario);
-        sim_run(job->scenario, &choice, i, &(struct sim_options){.models = job->models}, &result);
+        run_play(&sim_backend,
+                 &(struct run_config){.scenario = job->scenario,
+                                      .choice = &choice,
+                                      .seed = i,
+                                      .options = &(struct sim_options){.models = job->models}},
+                 &result);
         job->hash[i] = result.summary.trace_hash ^ result.summary.final_draw ^ result.summary.event_count;
         run_result_free(&result);
     }
@@ -142,7 +151,8 @@ static void invariants_hold_for_every_order_of_ties(void **state)
             scenario->load.arrivals = ARRIVAL_BURST; /* ties by the dozen */
             scenario->load.burst_size = 12;
             struct run_result result =
-                run(scenario, 9, &(struct sim_options){.shuffle_seed = shuffle, .check_every = 1});
+                run(scenario, 9, &(struct sim_options){.shuffle_seed = shuffle, .check_every = 1},
+                    (struct run_listener){0});
             assert_int_equal(result.status, RUN_COMPLETE);
             const struct run_summary *s = &result.summary;
             assert_int_equal(s->arrived, 300);
@@ -187,7 +197,7 @@ static void rows_stream_and_stop(void **state)
     struct scenario *scenario = malloc(sizeof *scenario);
     variants(scenario, 1);
     struct rows rows = {0};
-    struct run_result result = run(scenario, 2, &(struct sim_options){.self = &rows, .row = on_row});
+    struct run_result result = run(scenario, 2, NULL, (struct run_listener){.self = &rows, .row = on_row});
     assert_int_equal(result.status, RUN_COMPLETE);
     assert_int_equal(rows.count, 300);
     assert_int_equal(rows.met, result.summary.met_all_targets);
@@ -204,7 +214,7 @@ static void rows_stream_and_stop(void **state)
     run_result_free(&result);
 
     rows = (struct rows){.stop_after = 17};
-    result = run(scenario, 2, &(struct sim_options){.self = &rows, .row = on_row});
+    result = run(scenario, 2, NULL, (struct run_listener){.self = &rows, .row = on_row});
     assert_int_equal(result.status, RUN_STOPPED);
     assert_int_equal(rows.count, 17);
     assert_int_equal(result.summary.completed, 17);
@@ -218,7 +228,7 @@ static void the_warm_up_does_not_count(void **state)
     struct scenario *scenario = malloc(sizeof *scenario);
     variants(scenario, 0);
     scenario->load.warmup_ns = 30 * NS_PER_S;
-    struct run_result result = run(scenario, 2, NULL);
+    struct run_result result = run(scenario, 2, NULL, (struct run_listener){0});
     assert_int_equal(result.summary.completed, 300);
     assert_in_range(result.summary.counted, 100, 250); /* 4 a second for 75 s, the first 30 of them left out */
     assert_int_equal(result.summary.start_ns, scenario->load.warmup_ns);
@@ -251,7 +261,7 @@ static void a_closed_loop_keeps_its_clients_busy(void **state)
     scenario->load.arrivals = ARRIVAL_CLOSED;
     scenario->load.concurrency = 24;
     struct concurrency c = {0};
-    struct run_result result = run(scenario, 2, &(struct sim_options){.self = &c, .trace = count_live});
+    struct run_result result = run(scenario, 2, NULL, (struct run_listener){.self = &c, .trace = count_live});
     assert_int_equal(result.status, RUN_COMPLETE);
     assert_int_equal(result.summary.completed, 300);
     assert_int_equal(c.peak, 24);
@@ -269,7 +279,7 @@ static void the_peak_of_pages_is_that_of_a_prompt(void **state)
     scenario->load.arrivals = ARRIVAL_CLOSED;
     scenario->load.concurrency = 1;
     scenario->load.prompt.low = scenario->load.prompt.high = 1000;
-    struct run_result result = run(scenario, 2, NULL);
+    struct run_result result = run(scenario, 2, NULL, (struct run_listener){0});
     assert_int_equal(result.status, RUN_COMPLETE);
     uint32_t page = scenario->pools[0].page_tokens;
     assert_int_equal(result.instances[0].pages_held_peak, ceil_div_u32(999, page));
@@ -286,7 +296,7 @@ static void what_cannot_be_is_refused(void **state)
     scenario->pools[0].memory_utilization_permille = 10;
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result result;
-    sim_run(scenario, &choice, 1, NULL, &result);
+    run_play(&sim_backend, &(struct run_config){.scenario = scenario, .choice = &choice, .seed = 1}, &result);
     assert_int_equal(result.status, RUN_REFUSED);
     assert_non_null(strstr(result.text, "pool prefill"));
     run_result_free(&result);
@@ -314,7 +324,10 @@ static void a_dead_lock_is_diagnosed(void **state)
     struct sim_faults hooks = {.message = deaf_prefillers};
     struct deployment_choice choice = deployment_default(scenario);
     struct run_result result;
-    sim_run(scenario, &choice, 1, &(struct sim_options){.hooks = &hooks}, &result);
+    run_play(&sim_backend,
+             &(struct run_config){
+                 .scenario = scenario, .choice = &choice, .seed = 1, .options = &(struct sim_options){.hooks = &hooks}},
+             &result);
     assert_int_equal(result.status, RUN_NO_PROGRESS);
     assert_non_null(strstr(result.text, "300 requests are unfinished"));
     assert_non_null(strstr(result.text, "decode-0: "));

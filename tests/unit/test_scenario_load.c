@@ -234,7 +234,7 @@ static void test_trace(void **state)
     assert_string_equal(s->load.trace_path, expected);
     /* FIPS 180-4's own example: SHA-256 of "abc". */
     assert_string_equal(s->load.trace_sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-    assert_int_equal(s->load.trace_format, TRACE_FORMAT_CSV);
+    assert_int_equal(s->load.trace.format, TRACE_FORMAT_CSV);
     assert_int_equal(s->load.trace_window_start_ns, 60 * NS_PER_S);
     assert_int_equal(s->load.trace_window_ns, 120 * NS_PER_S);
     assert_int_equal(s->load.trace_repeat, 2);
@@ -468,7 +468,7 @@ static void test_reference(void **state)
 {
     (void)state;
     static char reference[1 << 16];
-    FILE *file = fopen(TANDEM_SOURCE_DIR "/scenarios/README.md", "rb");
+    FILE *file = fopen(TANDEM_SOURCE_DIR "/docs/reference-language.md", "rb");
     assert_non_null(file);
     size_t length = fread(reference, 1, sizeof reference - 1, file);
     assert_true(length > 0 && length < sizeof reference - 1);
@@ -486,7 +486,7 @@ static void test_reference(void **state)
         snprintf(qualified, sizeof qualified, ".%.50s`", key);
         if (strstr(reference, alone) == NULL && strstr(reference, qualified) == NULL &&
             strstr(path, "shardings") == NULL && strncmp(path, "targets.", 8) != 0)
-            fail_msg("scenarios/README.md does not name %s", path);
+            fail_msg("docs/reference-language.md does not name %s", path);
     }
     json_decref(explained);
     scenario_free(s);

@@ -168,10 +168,11 @@ static uint64_t run_conversations(const struct scenario *scenario, uint64_t seed
                                   uint64_t *prefill_tokens)
 {
     struct deployment_choice choice = deployment_default(scenario);
-    struct sim_options options = {.self = seen, .row = on_row};
+    struct run_config config = {
+        .scenario = scenario, .choice = &choice, .seed = seed, .listener = {.self = seen, .row = on_row}};
     struct run_result result;
     *seen = (struct seen){.rows = 0};
-    sim_run(scenario, &choice, seed, &options, &result);
+    run_play(&sim_backend, &config, &result);
     if (result.status != RUN_COMPLETE)
         fail_msg("%s", result.text);
     *prefill_tokens = 0;
@@ -248,9 +249,10 @@ static void a_run_of_conversations_is_played_again(void **state)
     for (uint32_t p = 0; p < 2; p++)
         scenario->pools[p].scheduler.prefix_cache = 1;
     struct deployment_choice choice = deployment_default(scenario);
-    struct sim_options options = {.self = &first, .row = keep_row};
+    struct run_config config = {
+        .scenario = scenario, .choice = &choice, .seed = 1, .listener = {.self = &first, .row = keep_row}};
     struct run_result result;
-    sim_run(scenario, &choice, 1, &options, &result);
+    run_play(&sim_backend, &config, &result);
     assert_int_equal(result.status, RUN_COMPLETE);
     uint64_t hash = result.summary.trace_hash;
     assert_true(result.summary.aborted > 10);
@@ -260,8 +262,12 @@ static void a_run_of_conversations_is_played_again(void **state)
         later_turns += first.prompts[i] > 350;
     assert_true(later_turns > 100);
     struct workload_arrivals arrivals = {400, first.at_ns, first.conversations};
-    options = (struct sim_options){.self = &again, .row = keep_row, .arrivals = &arrivals};
-    sim_run(scenario, &choice, 1, &options, &result);
+    config = (struct run_config){.scenario = scenario,
+                                 .choice = &choice,
+                                 .seed = 1,
+                                 .arrivals = &arrivals,
+                                 .listener = {.self = &again, .row = keep_row}};
+    run_play(&sim_backend, &config, &result);
     assert_int_equal(result.status, RUN_COMPLETE);
     assert_true(result.summary.trace_hash == hash);
     assert_memory_equal(&first, &again, sizeof first);
@@ -293,7 +299,8 @@ static void a_run_of_conversations_is_played_again(void **state)
 static struct trace_file *draw(const char *text, const char *expected_error)
 {
     struct user_error error = {.set = false};
-    struct trace_file *trace = trace_file_read_memory(text, strlen(text), "clients.csv", TRACE_FORMAT_SERVEGEN, &error);
+    struct trace_file *trace = trace_file_read_memory(text, strlen(text), "clients.csv",
+                                                      &(struct trace_options){.format = TRACE_FORMAT_SERVEGEN}, &error);
     if (expected_error == NULL && trace == NULL)
         fail_msg("%s", error.text);
     if (expected_error != NULL) {
@@ -381,7 +388,7 @@ static void the_shipped_mixture_is_read(void **state)
     (void)state;
     struct user_error error = {.set = false};
     struct trace_file *trace = trace_file_read(TANDEM_SOURCE_DIR "/scenarios/traces/servegen-deepseek-r1-2h.csv.xz",
-                                               TRACE_FORMAT_SERVEGEN, &error);
+                                               &(struct trace_options){.format = TRACE_FORMAT_SERVEGEN}, &error);
     if (trace == NULL)
         fail_msg("%s", error.text);
     printf("%u requests, %llu + %llu tokens\n", trace->count,

@@ -18,7 +18,8 @@
 
 #include <cmocka.h>
 
-#define HEAD_BYTES 4 /* one tag a head and token */
+#define HEAD_BYTES 4 /* one tag a head and token; of the first of two unlike planes: two */
+#define UNLIKE 3     /* planes of a shape: a latent and an indexer's key */
 #define POISON 0xEE
 #define SIDE_RANKS_MAX 16
 #define MEMORY_MAX ((size_t)1 << 21)
@@ -75,7 +76,7 @@ static struct side side_make(const struct kv_geometry *geometry, uint32_t group,
     side.pages = (tokens + geometry->page_tokens - 1) / geometry->page_tokens;
     side.pool_pages = side.pages + 1;
     side.plane_bytes = (size_t)heads_held(geometry->kv_heads, geometry->parallelism.tensor, 0, held) *
-                       geometry->page_tokens * HEAD_BYTES;
+                       geometry->page_tokens * geometry->head_bytes;
     side.size = (size_t)kv_ranks(&geometry->parallelism) * side.pool_pages * geometry->layers * geometry->planes *
                 side.plane_bytes;
     assert_true(side.size <= MEMORY_MAX);
@@ -88,11 +89,12 @@ static size_t plane_at(const struct side *side, uint32_t rank, uint32_t physical
     return ((((size_t)rank * side->pool_pages + physical) * g->layers + layer) * g->planes + plane) * side->plane_bytes;
 }
 
-static size_t element_at(const struct side *side, uint32_t heads, uint32_t local, uint32_t token_in_page)
+static size_t element_at(const struct side *side, uint32_t plane, uint32_t heads, uint32_t local,
+                         uint32_t token_in_page)
 {
     uint32_t index = side->geometry->layout == LAYOUT_HND ? local * side->geometry->page_tokens + token_in_page
                                                           : token_in_page * heads + local;
-    return (size_t)index * HEAD_BYTES;
+    return (size_t)index * kv_plane_head_bytes(side->geometry, plane);
 }
 
 static bool rank_holds_layer(const struct kv_geometry *g, uint32_t stage, uint32_t layer)
@@ -120,7 +122,8 @@ static void side_fill(const struct side *side)
                         for (uint32_t local = 0; local < heads; local++)
                             for (uint32_t i = 0; i < g->page_tokens; i++) {
                                 uint32_t tag = tag_of(layer, plane, held[local], page * g->page_tokens + i);
-                                memcpy(at + element_at(side, heads, local, i), &tag, sizeof tag);
+                                for (size_t b = 0; b < kv_plane_head_bytes(g, plane); b += sizeof tag)
+                                    memcpy(at + element_at(side, plane, heads, local, i) + b, &tag, sizeof tag);
                             }
                     }
         }
@@ -160,8 +163,9 @@ static void destination_check(const struct side *side, uint32_t token_first, uin
                         for (uint32_t i = 0; i < g->page_tokens; i++) {
                             uint32_t token = page * g->page_tokens + i;
                             bool expected = layer_here && token >= token_first && token < token_end;
-                            element_check(at + element_at(side, heads, local, i), expected,
-                                          tag_of(layer, plane, held[local], token));
+                            for (size_t b = 0; b < kv_plane_head_bytes(g, plane); b += HEAD_BYTES)
+                                element_check(at + element_at(side, plane, heads, local, i) + b, expected,
+                                              tag_of(layer, plane, held[local], token));
                         }
                 }
             }
@@ -179,7 +183,7 @@ static uint64_t units_write(const struct side *source, const struct side *destin
             uint32_t source_page = page_physical(source, unit / plan.source_units_per_page);
             uint32_t destination_page = page_physical(destination, unit / plan.destination_units_per_page);
             for (uint32_t l = 0; l < pair->layer_count; l++)
-                for (uint32_t plane = 0; plane < plan.planes; plane++)
+                for (uint32_t plane = pair->plane_first; plane < pair->plane_first + plan.planes; plane++)
                     for (uint32_t run = 0; run < pair->runs; run++) {
                         uint64_t from = transfer_source_offset(&plan, pair, unit, run);
                         uint64_t to = transfer_destination_offset(&plan, pair, unit, run);
@@ -320,6 +324,11 @@ static struct kv_geometry geometry_of(struct shape shape)
         .layout = shape.layout,
         .parallelism = {.tensor = shape.tensor, .data = shape.data, .expert = 1, .pipeline = shape.pipeline},
     };
+    if (shape.planes == UNLIKE) {
+        g.planes = 2;
+        g.head_bytes = 2 * HEAD_BYTES;
+        g.index_bytes = HEAD_BYTES;
+    }
     if (shape.pipeline == 2)
         g.stage_layer_first[1] = shape.split;
     g.stage_layer_first[shape.pipeline] = LAYERS;
@@ -416,6 +425,17 @@ static void test_latent(void **state)
     assert_true(prompts_checked > 2000);
 }
 
+/* Sparse attention: an indexer's keys are a region of their own beside the latent, and a write of their own. */
+static void test_latent_and_index(void **state)
+{
+    (void)state;
+    static const uint16_t heads[] = {1};
+    static const uint16_t tensors[] = {1, 2, 3, 4, 8};
+    prompts_checked = 0;
+    head_counts_check(heads, COUNT(heads), tensors, COUNT(tensors), UNLIKE);
+    assert_true(prompts_checked > 1000);
+}
+
 /* The count and the bytes of one prompt under every chunk size there is. */
 static void test_every_chunking(void **state)
 {
@@ -433,12 +453,66 @@ static void test_every_chunking(void **state)
         }
 }
 
+/* The windowed layers' tokens [0, tokens) that the token after them reads: those less than `window` before it. A unit
+ * none of whose tokens is read by windowed layers goes without them, any other with all layers. */
+static void window_check(const struct kv_geometry *from, const struct kv_geometry *to, uint32_t tokens)
+{
+    struct side source = side_make(from, 0, tokens, source_memory);
+    struct side destination = side_make(to, 0, tokens, destination_memory);
+    assert_int_equal(transfer_plan_make(from, 0, to, 0, 0, &plan), GEOMETRY_OK);
+    uint32_t unit_tokens = plan.unit_tokens;
+    uint32_t units = transfer_units(&plan, tokens);
+    uint32_t behind = 0;
+    while ((behind + 1) * unit_tokens - 1 + to->window <= tokens)
+        behind++;
+    assert_int_equal(transfer_units_behind(to->window, unit_tokens, tokens), behind);
+    side_fill(&source);
+    memset(destination_memory, POISON, destination.size);
+    memset(written, 0, destination.size);
+    uint64_t each = plan.writes_per_unit;
+    assert_int_equal(units_write(&source, &destination, behind, units), (units - behind) * each);
+    assert_int_equal(transfer_plan_make_behind(from, 0, to, 0, 0, &plan), GEOMETRY_OK);
+    assert_int_equal(plan.writes_per_unit * from->layers, each * from->full_layers);
+    assert_int_equal(units_write(&source, &destination, 0, behind), behind * plan.writes_per_unit);
+
+    uint32_t held[KV_HEADS_MAX];
+    for (uint32_t rank = 0; rank < kv_ranks(&to->parallelism); rank++) {
+        uint32_t heads = heads_held(to->kv_heads, to->parallelism.tensor, rank % to->parallelism.tensor, held);
+        for (uint32_t token = 0; token < destination.pages * to->page_tokens; token++)
+            for (uint32_t layer = 0; layer < to->layers; layer++) {
+                bool full = (layer + 1) * to->full_layers / to->layers > layer * to->full_layers / to->layers;
+                bool here = rank_holds_layer(to, rank / to->parallelism.tensor, layer) && token < units * unit_tokens;
+                size_t at =
+                    plane_at(&destination, rank, page_physical(&destination, token / to->page_tokens), layer, 0);
+                at += element_at(&destination, 0, heads, 0, token % to->page_tokens);
+                element_check(at, here && (full || token >= behind * unit_tokens), tag_of(layer, 0, held[0], token));
+            }
+    }
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    for (uint16_t full = 1; full < LAYERS; full++)
+        for (size_t p = 0; p < COUNT(page_sizes); p++)
+            for (uint32_t window = 1; window <= 12; window++) {
+                struct kv_geometry from = geometry_of((struct shape){4, 2, 2, 1, 1, page_sizes[p][0], LAYOUT_HND, 0});
+                struct kv_geometry to = geometry_of((struct shape){4, 2, 4, 1, 2, page_sizes[p][1], LAYOUT_HND, 1});
+                from.window = to.window = window;
+                from.full_layers = to.full_layers = full;
+                for (uint32_t tokens = 1; tokens <= 24; tokens++)
+                    window_check(&from, &to, tokens);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_grouped_query_heads),
         cmocka_unit_test(test_odd_heads),
         cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_latent_and_index),
+        cmocka_unit_test(test_windows),
         cmocka_unit_test(test_every_chunking),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,7 +23,11 @@ struct row {
 static struct trace_file *read_bytes(const void *bytes, size_t size, enum trace_format format)
 {
     struct user_error error = {.set = false};
-    struct trace_file *trace = trace_file_read_memory(bytes, size, "trace", format, &error);
+    struct trace_file *trace = trace_file_read_memory(
+        bytes, size, "trace",
+        &(struct trace_options){
+            .format = format, .ignore_count = 5, .ignore = {"workload", "x", "note", "model", "text"}},
+        &error);
     if (trace == NULL)
         fail_msg("%s", error.text);
     assert_false(error.set);
@@ -337,7 +341,8 @@ static void test_truncated(void **state)
         uint32_t lines = 0;
         for (size_t cut = 1; cut < used; cut = cut + step < used || cut == used - 1 ? cut + step : used - 1) {
             struct user_error error = {.set = false};
-            struct trace_file *trace = trace_file_read_memory(bytes, cut, "cut", TRACE_FORMAT_CSV, &error);
+            struct trace_file *trace =
+                trace_file_read_memory(bytes, cut, "cut", &(struct trace_options){.format = TRACE_FORMAT_CSV}, &error);
             if (trace != NULL)
                 fail_msg("%s cut to %zu of %zu bytes was read: %u rows", filters[i], cut, used, trace->count);
             assert_true(error.set);
@@ -382,7 +387,11 @@ static struct trace_file *read_shipped(const char *name, enum trace_format forma
     char path[1024];
     struct user_error error = {.set = false};
     snprintf(path, sizeof path, "%s/scenarios/traces/%s", TANDEM_SOURCE_DIR, name);
-    struct trace_file *trace = trace_file_read(path, format, &error);
+    struct trace_file *trace =
+        trace_file_read(path,
+                        &(struct trace_options){
+                            .format = format, .ignore_count = 5, .ignore = {"workload", "x", "note", "model", "text"}},
+                        &error);
     if (trace == NULL)
         fail_msg("%s", error.text);
     return trace;

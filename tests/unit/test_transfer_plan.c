@@ -283,14 +283,38 @@ static void test_count_is_64_bits(void **state)
                 UINT64_C(8) * 126 * 2 * REQUEST_TOKENS_MAX);
 }
 
+/* GLM-5 in fp8 from one DP8 EP8 prefiller to TP4: a 64-token page is a latent and an indexer's keys in each of 78
+ * layers, two writes to every rank (86,580 of each for 1,110 pages). */
+static void test_sparse_attention_writes_twice(void **state)
+{
+    (void)state;
+    static struct transfer_plan sparse;
+    struct kv_geometry from;
+    struct kv_geometry to;
+    struct architecture model = *known_model("GLM-5");
+    model.kv_format = FORMAT_FP8;
+    assert_int_equal(kv_geometry_make(&model, (struct parallelism){1, 8, 8, 1}, 64, LAYOUT_HND, &from), GEOMETRY_OK);
+    assert_int_equal(kv_geometry_make(&model, (struct parallelism){4, 1, 4, 1}, 64, LAYOUT_HND, &to), GEOMETRY_OK);
+    assert_int_equal(transfer_plan_make(&from, 3, &to, 0, 0, &sparse), GEOMETRY_OK);
+    assert_int_equal(transfer_expected(&sparse, transfer_units(&sparse, 70999), 0), 4 * 173160);
+    assert_int_equal(sparse.bytes_per_unit, UINT64_C(4) * 78 * 64 * (576 + 132));
+    assert_int_equal(kv_token_rank_bytes(&to, 78), 78 * (576 + 132));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worked_examples),  cmocka_unit_test(test_units),
-        cmocka_unit_test(test_offsets_hnd),      cmocka_unit_test(test_offsets_nhd),
-        cmocka_unit_test(test_unequal_pages),    cmocka_unit_test(test_replicas_spread),
-        cmocka_unit_test(test_latent_spreads),   cmocka_unit_test(test_stages),
-        cmocka_unit_test(test_refusals),         cmocka_unit_test(test_too_many_pairs),
+        cmocka_unit_test(test_sparse_attention_writes_twice),
+        cmocka_unit_test(test_worked_examples),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_offsets_hnd),
+        cmocka_unit_test(test_offsets_nhd),
+        cmocka_unit_test(test_unequal_pages),
+        cmocka_unit_test(test_replicas_spread),
+        cmocka_unit_test(test_latent_spreads),
+        cmocka_unit_test(test_stages),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_too_many_pairs),
         cmocka_unit_test(test_count_is_64_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -452,8 +452,8 @@ static struct trace_file *make_trace(void)
                                "{\"timestamp\":6000,\"input_length\":50,\"output_length\":5,\"hash_ids\":[5]}\n"
                                "{\"timestamp\":9000,\"input_length\":60,\"output_length\":6,\"hash_ids\":[6]}\n";
     struct user_error error = {.set = false};
-    struct trace_file *trace =
-        trace_file_read_memory(text, strlen(text), "six.jsonl", TRACE_FORMAT_MOONCAKE_JSONL, &error);
+    struct trace_file *trace = trace_file_read_memory(
+        text, strlen(text), "six.jsonl", &(struct trace_options){.format = TRACE_FORMAT_MOONCAKE_JSONL}, &error);
     assert_non_null(trace);
     return trace;
 }
@@ -462,7 +462,7 @@ static struct load trace_load(void)
 {
     return (struct load){
         .arrivals = ARRIVAL_TRACE,
-        .trace_format = TRACE_FORMAT_MOONCAKE_JSONL,
+        .trace.format = TRACE_FORMAT_MOONCAKE_JSONL,
         .trace_window_start_ns = NS_PER_S,
         .trace_window_ns = 6 * NS_PER_S,
         .trace_repeat = 1,
@@ -609,7 +609,7 @@ static void test_azure_at_a_rate(void **state)
     char path[1024];
     struct user_error error = {.set = false};
     snprintf(path, sizeof path, "%s/scenarios/traces/azure-2023-conversation.csv.xz", TANDEM_SOURCE_DIR);
-    struct trace_file *trace = trace_file_read(path, TRACE_FORMAT_AZURE_CSV, &error);
+    struct trace_file *trace = trace_file_read(path, &(struct trace_options){.format = TRACE_FORMAT_AZURE_CSV}, &error);
     if (trace == NULL)
         fail_msg("%s", error.text);
     struct load load = {.arrivals = ARRIVAL_TRACE, .rate_micro_per_s = 16000000, .requests = 2000, .trace_repeat = 1};

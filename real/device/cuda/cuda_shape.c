@@ -80,6 +80,8 @@ bool cuda_shape_make(struct cuda_shape *shape, const struct device_config *confi
 {
     const struct architecture *a = config->architecture;
     const struct parallelism *p = &config->memory.geometry.parallelism;
+    if (device_unsupported(a) != NULL)
+        REFUSE("the CUDA device does not compute %s, which %s has", device_unsupported(a), a->name);
     uint32_t stage = kv_memory_stage(&config->memory, config->rank);
     *shape = (struct cuda_shape){.ranks = kv_ranks(p),
                                  .tensor = p->tensor,

@@ -111,6 +111,11 @@ bool host_shape_make(struct host_shape *shape, const struct device_config *confi
     const struct architecture *a = config->architecture;
     *shape = (struct host_shape){0};
     place(shape, config);
+    if (device_unsupported(a) != NULL) {
+        snprintf(error, error_size, "the host device does not compute %s, which %s has", device_unsupported(a),
+                 a->name);
+        return false;
+    }
     shape->element_bytes = kv_format_bytes(a->kv_format);
     if (shape->element_bytes == 0) {
         snprintf(error, error_size, "the host device keeps its KV cache in bf16 or fp8");

@@ -5,6 +5,7 @@
 #include "cli/run_options.h"
 #include "cli/real/commands_real.h"
 #include "real/cluster/real_world.h"
+#include "run/rerun.h"
 #include "real/runtime/recording.h"
 
 #include <inttypes.h>
@@ -22,23 +23,14 @@ static const struct option replay_events_options[] = {
 /* The run's scenario and deployment, as they were. */
 static bool load_world(struct results *store, int64_t run, struct real_world *world, struct user_error *error)
 {
-    struct run_report report;
-    struct results_origin origin;
-    struct scenario_override sets[RESULTS_ORIGIN_PARAMS_MAX];
-    if (!results_run_read(store, run, &report, error))
-        return false;
-    if (strcmp(report.backend, "real") != 0)
+    struct rerun rerun;
+    bool good = rerun_read(&rerun, store, run, error);
+    if (good && strcmp(rerun.report.backend, "real") != 0)
         user_error_set(error, NULL, 0, NULL, "run %" PRId64 " was simulated: only real runs are recorded", run);
-    if (!error->set && results_origin_read(store, run, &origin, error)) {
-        for (uint32_t p = 0; p < origin.param_count; p++)
-            sets[p] = (struct scenario_override){origin.params[p].path, origin.params[p].value};
-        if (real_world_load(world, origin.path, sets, origin.param_count, (int64_t)report.seed, error) &&
-            strcmp(world->scenario->identity, report.identity) != 0)
-            user_error_set(error, origin.path, 0, NULL, "has changed since run %" PRId64, run);
-        results_origin_free(&origin);
-    }
-    run_report_free(&report);
-    return !error->set;
+    good = good && !error->set && rerun_load(&rerun, store, NULL, 0, error) &&
+           real_world_load(world, rerun.origin.path, rerun.sets, rerun.set_count, (int64_t)rerun.report.seed, error);
+    rerun_free(&rerun);
+    return good;
 }
 
 /* Returns whether the node made the same calls, as far as it was recorded; where not, *divergence says which differs,

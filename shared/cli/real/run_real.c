@@ -1,33 +1,21 @@
-/* See commands.h. */
+/* See run_real.h. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/real/run_real.h"
 
-#include "base/arith.h"
-#include "cli/report_run.h"
-#include "host/build_info.h"
 #include "host/interrupt.h"
 #include "real/control/bind_address.h"
-#include "real/control/mesh.h"
 #include "real/cluster/children.h"
 #include "real/fabric/fabric.h"
 #include "real/fabric/lifeline.h"
 #include "real/executor/executor.h"
 #include "real/cluster/instance_process.h"
 #include "real/cluster/launcher.h"
-#include "real/cluster/pmix_wire.h"
-#include "real/memory/shared_memory.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#define WINDOW_DEFAULT 64
-#define LIMIT_S_DEFAULT 600
-
-const char *const run_real_alone[] = {"provider", "device", "bind",   "nics",          "window", "heartbeats",
-                                      "limit",    "verify", "tokens", "record-events", NULL};
 
 /* ---- Options ----------------------------------------------------------------------------------------------------- */
 
@@ -65,31 +53,35 @@ static bool read_addresses(struct real_options *options, char *why, size_t why_s
     }
 }
 
+static bool read_row(const struct arguments *arguments, const struct real_option *row, struct real_options *options,
+                     struct user_error *error)
+{
+    char *field = (char *)options + row->offset;
+    int64_t value;
+    switch (row->kind) {
+    case REAL_OPTION_TEXT: {
+        const char *text = argument_text(arguments, row->name);
+        *(const char **)field = text == NULL ? row->text : text;
+        return true;
+    }
+    case REAL_OPTION_NUMBER:
+        if (!number(arguments, row->name, row->least, row->most, row->number, &value, error))
+            return false;
+        *(uint32_t *)field = (uint32_t)value;
+        return true;
+    case REAL_OPTION_FLAG:
+        break;
+    }
+    *(bool *)field = argument_flag(arguments, row->name);
+    return true;
+}
+
 static bool read_options(const struct arguments *arguments, struct real_options *options, struct user_error *error)
 {
-    int64_t nics;
-    int64_t window;
-    int64_t heartbeats;
-    int64_t limit_s;
-    if (!number(arguments, "nics", 0, FABRIC_NICS_MAX, 0, &nics, error) ||
-        !number(arguments, "window", 1, 4096, WINDOW_DEFAULT, &window, error) ||
-        !number(arguments, "heartbeats", 1, 10000, HEARTBEATS_MISSED_DEFAULT, &heartbeats, error) ||
-        !number(arguments, "limit", 1, 1000000, LIMIT_S_DEFAULT, &limit_s, error))
-        return false;
-    const char *device = argument_text(arguments, "device");
-    const char *bind = argument_text(arguments, "bind");
-    *options = (struct real_options){
-        .provider = argument_text(arguments, "provider"),
-        .device = device == NULL ? "host" : device,
-        .bind = bind == NULL ? "127.0.0.1" : bind,
-        .nics = (uint32_t)nics,
-        .window = (uint32_t)window,
-        .heartbeats_missed = (uint32_t)heartbeats,
-        .verify = argument_flag(arguments, "verify"),
-        .record_events = argument_text(arguments, "record-events"),
-        .tokens = argument_text(arguments, "tokens"),
-        .limit_ns = limit_s * NS_PER_S,
-    };
+    *options = (struct real_options){.more_count = 0};
+    for (const struct real_option *row = real_option_rows; row->name != NULL; row++)
+        if (!read_row(arguments, row, options, error))
+            return false;
     char why[512];
     if (!read_addresses(options, why, sizeof why)) {
         user_error_set(error, NULL, 0, NULL, "--bind: %s", why);
@@ -121,276 +113,12 @@ static bool devices_there(const struct real_options *options, struct user_error 
     return !error->set;
 }
 
-/* One line where devices are shared. */
-static void tell_sharing(const struct real_options *options, const struct real_world *world, FILE *err)
-{
-    char why[256];
-    const struct device_ops *ops = executor_device(options->device, why, sizeof why);
-    uint32_t ranks = real_world_ranks_before(world, world->deployment->node_count);
-    uint32_t count = ops->count == NULL ? 0 : ops->count(why, sizeof why);
-    if (count > 0 && count < ranks)
-        fprintf(err, "%" PRIu32 " ranks on %" PRIu32 " %s device%s: several share one\n", ranks, count, ops->name,
-                count == 1 ? "" : "s");
-}
+/* ---- Processes of a job ------------------------------------------------------------------------------------------ */
 
-/* ---- One stored run ---------------------------------------------------------------------------------------------- */
-
-struct stream {
-    struct results *store;
-    struct user_error *error;
-    FILE *err;
-};
-
-static bool on_row(void *self, const struct request_row *row)
-{
-    struct stream *stream = self;
-    return results_add_request(stream->store, row, stream->error);
-}
-
-static void on_steps(void *self, const struct step_row *row)
-{
-    struct stream *stream = self;
-    results_add_step(stream->store, row, stream->error);
-}
-
-static void on_transfer(void *self, const struct transfer_row *row)
-{
-    struct stream *stream = self;
-    results_add_transfer(stream->store, row, stream->error);
-}
-
-static void on_notice(void *self, const char *text)
-{
-    fprintf(((struct stream *)self)->err, "%s\n", text);
-}
-
-static int64_t begin(struct results *store, const struct real_world *world, const struct scenario_override *sets,
-                     size_t set_count, uint32_t record, int64_t replay_of, struct user_error *error)
-{
-    const struct scenario *scenario = world->scenario;
-    struct results_param params[RUN_PARAMS_MAX];
-    char replayed[24];
-    uint32_t param_count = run_params(sets, set_count, params);
-    param_count += run_replay_param(replay_of, replayed, &params[param_count]);
-    char *canonical = scenario_canonical(scenario);
-    int64_t row = results_scenario_add(store, scenario->identity, scenario->name, scenario->path, canonical, error);
-    free(canonical);
-    int64_t build = row == 0 ? 0 : results_build_add(store, build_identity, build_version, error);
-    if (build == 0)
-        return 0;
-    struct results_begin begin = {
-        .key = {.scenario = row,
-                .build = build,
-                .seed = world->seed,
-                .backend = RESULTS_REAL,
-                .params = params,
-                .param_count = param_count},
-        .kind = RESULTS_RUN,
-        .replay_of = replay_of,
-        .record = record | RECORD_SAMPLES,
-        .targets = &scenario->targets,
-        .compiler = build_compiler,
-    };
-    return results_run_begin(store, &begin, error);
-}
-
-static bool add_sample(struct results *store, uint16_t node, const char *counter, int64_t at_ns, int64_t value,
-                       struct user_error *error)
-{
-    struct sample_row row = {.node = node, .at_ns = at_ns, .value = value};
-    snprintf(row.counter, sizeof row.counter, "%s", counter);
-    return results_add_sample(store, &row, error);
-}
-
-/* What was measured of each node is stored with the run. */
-static bool store_meters(struct results *store, const struct launch_result *result, struct user_error *error)
-{
-    bool good = true;
-    for (uint32_t i = 0; good && i < result->instance_count; i++) {
-        uint16_t node = result->instances[i].node;
-        const struct node_meter *meter = &result->meters[node];
-        good =
-            add_sample(store, node, "clock_offset_ns", 0, meter->clock_offset_ns, error) &&
-            add_sample(store, node, "clock_error_ns", 0, meter->clock_error_ns, error) &&
-            (meter->node_ns < 0 || add_sample(store, node, "node_ns", result->summary.end_ns, meter->node_ns, error)) &&
-            (meter->staged_bytes == 0 ||
-             (add_sample(store, node, "staged_bytes", 0, (int64_t)meter->staged_bytes, error) &&
-              add_sample(store, node, "staged_ns", 0, (int64_t)meter->staged_ns, error)));
-        for (uint32_t r = 0; good && r < meter->nics.ranks; r++) {
-            char counter[48];
-            snprintf(counter, sizeof counter, "rank_%" PRIu32 "_nics", r); /* bit n: NIC n */
-            good = add_sample(store, node, counter, 0, nic_choice_set(&meter->nics, r), error);
-            snprintf(counter, sizeof counter, "rank_%" PRIu32 "_nic_distance", r); /* enum nic_distance */
-            good = good && add_sample(store, node, counter, 0, meter->nics.distance[r], error);
-        }
-    }
-    return good;
-}
-
-/* One line, where memory of devices went through pinned memory. */
-static void tell_staging(const struct launch_result *result, uint32_t node_count, FILE *err)
-{
-    uint64_t bytes = 0;
-    uint64_t ns = 0;
-    for (uint32_t i = 1; i < node_count; i++) {
-        bytes += result->meters[i].staged_bytes;
-        ns += result->meters[i].staged_ns;
-    }
-    if (bytes > 0 && ns > 0)
-        fprintf(err, "staged: %.1f MB between devices and pinned memory, %.1f GB/s while copying\n",
-                (double)bytes * 1e-6, (double)bytes / (double)ns);
-}
-
-static int status_exit(enum launch_status status)
-{
-    switch (status) {
-    case LAUNCH_COMPLETE:
-        return EXIT_OK;
-    case LAUNCH_LIMIT:
-        return EXIT_NO_PROGRESS;
-    case LAUNCH_UNSOUND:
-        return EXIT_INVARIANT;
-    case LAUNCH_STOPPED:
-        return EXIT_INTERRUPTED;
-    case LAUNCH_FAILED:
-        break;
-    }
-    return EXIT_USER;
-}
-
-struct one_run {
-    const struct command_context *command;
-    struct results *store;
-    const struct real_world *world;
-    const struct real_options *options;
-    const struct scenario_override *sets;
-    size_t set_count;
-    uint32_t record;
-    const struct replay *replay; /* NULL: the load's own arrivals */
-    struct pmix_wire *wire;
-};
-
-/* Runs and stores. Returns an exit status, EXIT_OK with the run's id. */
-static int run_one(const struct one_run *what, int64_t *run, struct user_error *error)
-{
-    struct stream stream = {.store = what->store, .error = error, .err = what->command->err};
-    *run = begin(what->store, what->world, what->sets, what->set_count, what->record,
-                 what->replay == NULL ? 0 : what->replay->run, error);
-    if (*run == 0)
-        return EXIT_USER;
-    struct launcher_config config = {
-        .world = what->world,
-        .options = what->options,
-        .sets = what->sets,
-        .set_count = what->set_count,
-        .arrivals = what->replay == NULL ? NULL : &what->replay->arrivals,
-        .publish = what->wire->joined ? pmix_wire_publish : NULL,
-        .publish_self = what->wire,
-        .self = &stream,
-        .row = on_row,
-        .steps = (what->record & RECORD_STEPS) != 0 ? on_steps : NULL,
-        .transfer = (what->record & RECORD_TRANSFERS) != 0 ? on_transfer : NULL,
-        .notice = on_notice,
-    };
-    struct launch_result result;
-    int64_t start_ns = clock_now_ns();
-    launcher_run(&config, &result);
-    int64_t took_ns = clock_now_ns() - start_ns;
-    bool stored = result.status == LAUNCH_COMPLETE && !error->set && store_meters(what->store, &result, error) &&
-                  results_run_commit(what->store, &result.summary, took_ns, result.instances, result.instance_count,
-                                     result.itl, error);
-    if (!stored)
-        results_run_abort(what->store);
-    int exit = status_exit(result.status);
-    if (!stored && !error->set && exit != EXIT_INTERRUPTED)
-        fprintf(what->command->err, "%s: %s\n", what->world->scenario->path, result.text);
-    if (stored)
-        tell_staging(&result, what->world->deployment->node_count, what->command->err);
-    if (stored && what->options->verify)
-        fprintf(what->command->err, "verified: %" PRIu64 " pieces of transferred KV arrived as they were sent\n",
-                result.pieces_verified);
-    launch_result_free(&result);
-    return error->set ? EXIT_USER : exit;
-}
-
-/* ---- The command ------------------------------------------------------------------------------------------------- */
-
-/* What one variant is loaded with: --set, then what varies. */
-static size_t all_sets(const struct scenario_sets *sets, const struct scenario_override *overrides, size_t count,
-                       struct scenario_override *all)
-{
-    memcpy(all, sets->sets, sets->count * sizeof *all);
-    memcpy(all + sets->count, overrides, count * sizeof *all);
-    return sets->count + count;
-}
-
-struct sweep {
-    const struct command_context *command;
-    const struct arguments *arguments;
-    struct results *store;
-    struct real_options options;
-    struct pmix_wire wire;
-    struct output output;
-    uint32_t record;
-    json_t *answers;
-};
-
-static int run_variant(struct sweep *sweep, const struct scenario *scenario, const struct scenario_sets *sets,
-                       size_t index, struct user_error *error)
-{
-    struct scenario_override overrides[SCENARIO_VARY_MAX];
-    struct scenario_override all[SETS_MAX + SCENARIO_VARY_MAX];
-    size_t override_count = scenario_variant_overrides(scenario, index, overrides);
-    size_t set_count = all_sets(sets, overrides, override_count, all);
-    struct real_world world;
-    int64_t run = 0;
-    int exit = EXIT_USER;
-    if (real_world_load(&world, scenario->path, all, set_count, argument_integer(sweep->arguments, "seed", -1),
-                        error)) {
-        if (sweep->wire.joined && sweep->wire.size != world.deployment->node_count) {
-            user_error_set(error, scenario->path, 0, NULL,
-                           "the front and %" PRIu32 " instances want %" PRIu32 " processes of the job, not %" PRIu32,
-                           world.deployment->node_count - 1, world.deployment->node_count, sweep->wire.size);
-        } else {
-            if (!sweep->wire.joined)
-                tell_sharing(&sweep->options, &world, sweep->command->err);
-            exit = run_one(&(struct one_run){.command = sweep->command,
-                                             .store = sweep->store,
-                                             .world = &world,
-                                             .options = &sweep->options,
-                                             .sets = all,
-                                             .set_count = set_count,
-                                             .record = sweep->record,
-                                             .wire = &sweep->wire},
-                           &run, error);
-            if (exit == EXIT_OK)
-                exit = run_tell(sweep->store, run, world.scenario, overrides, override_count, sweep->command,
-                                &sweep->output, sweep->answers, error);
-        }
-    }
-    real_world_free(&world);
-    return exit;
-}
-
-static int run_all(struct sweep *sweep, const struct scenario *scenario, const struct scenario_sets *sets,
-                   struct user_error *error)
-{
-    size_t count = scenario_variant_count(scenario);
-    int worst = EXIT_OK;
-    if (sweep->wire.joined && count > 1) {
-        user_error_set(error, scenario->path, 0, NULL,
-                       "under a job's launcher one run at a time: fix `vary` with --set");
-        return EXIT_USER;
-    }
-    sweep->answers = json_array();
-    for (size_t i = 0; i < count && !error->set && !interrupt_requested(); i++) {
-        int exit = run_variant(sweep, scenario, sets, i, error);
-        worst = exit > worst ? exit : worst;
-    }
-    report_runs(sweep->answers, count > 1, &sweep->output);
-    json_decref(sweep->answers);
-    return worst;
-}
+/* What a run on this backend is given: there is one at a time in a process. */
+static struct real_options given;
+static struct pmix_wire wire;
+static struct launcher_options launcher;
 
 /* Ranks and instances on this machine, of the job's processes before `end`. */
 struct neighbours {
@@ -398,11 +126,11 @@ struct neighbours {
     uint32_t instances;
 };
 
-static struct neighbours neighbours_before(const struct real_world *world, const struct pmix_wire *wire, uint32_t end)
+static struct neighbours neighbours_before(const struct real_world *world, uint32_t end)
 {
     struct neighbours here = {0};
     for (uint32_t i = 1; i < end; i++) {
-        if (!pmix_wire_near(wire, i))
+        if (!pmix_wire_near(&wire, i))
             continue;
         here.ranks += world->deployment->instances[i].ranks;
         here.instances++;
@@ -411,115 +139,90 @@ static struct neighbours neighbours_before(const struct real_world *world, const
 }
 
 /* A process of somebody else's job, and not its first: an instance. */
-static int run_as_instance(struct sweep *sweep, const char *path, const struct scenario_sets *sets,
-                           struct user_error *error)
+static int run_as_instance(const struct command_context *command, const struct arguments *arguments,
+                           const struct scenario_sets *sets, struct user_error *error)
 {
     struct real_world world;
     char why[512] = "";
-    struct instance_start start = {.world = &world, .options = &sweep->options, .node = sweep->wire.rank};
-    bool good =
-        real_world_load(&world, path, sets->sets, sets->count, argument_integer(sweep->arguments, "seed", -1), error);
-    if (good && sweep->wire.size != world.deployment->node_count) {
+    struct instance_start start = {.world = &world, .options = &given, .node = wire.rank};
+    bool good = real_world_load(&world, operand(arguments, 0), sets->sets, sets->count,
+                                argument_integer(arguments, "seed", -1), error);
+    if (good && wire.size != world.deployment->node_count) {
         real_world_free(&world);
         return EXIT_OK; /* the launcher says so to the user, and must not be ended before it has */
     }
     if (good) {
-        struct neighbours all = neighbours_before(&world, &sweep->wire, world.deployment->node_count);
-        start.device_first = neighbours_before(&world, &sweep->wire, start.node).ranks;
+        struct neighbours all = neighbours_before(&world, world.deployment->node_count);
+        start.device_first = neighbours_before(&world, start.node).ranks;
         start.crowded = real_world_crowded(all.ranks, all.instances);
-        good = pmix_wire_receive(&sweep->wire, start.front_address, &start.front_port, start.token, why, sizeof why) &&
+        good = pmix_wire_receive(&wire, start.front_address, &start.front_port, start.token, why, sizeof why) &&
                instance_run(&start, why, sizeof why);
         if (!good)
-            fprintf(sweep->command->err, "%s: %s\n", world.deployment->instances[start.node].name, why);
+            fprintf(command->err, "%s: %s\n", world.deployment->instances[start.node].name, why);
     }
     real_world_free(&world);
     return good ? EXIT_OK : EXIT_USER;
 }
 
-int run_real(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
+/* ---- The backend ------------------------------------------------------------------------------------------------- */
+
+static bool prepare(const struct command_context *command, const struct arguments *arguments,
+                    const struct scenario_sets *sets, const void **options, int *exit, struct user_error *error)
 {
-    struct scenario_sets sets;
     char why[512] = "";
-    struct sweep sweep = {
-        .command = command,
-        .arguments = arguments,
-        .output = output_to(command->out, argument_text(arguments, "format")),
-    };
-    int exit = EXIT_USER;
-    interrupt_install();
-    if (!scenario_sets_read(arguments, &sets, error) || !read_options(arguments, &sweep.options, error) ||
-        !run_record_read(arguments, &sweep.record, error)) {
-        scenario_sets_free(&sets);
-        return EXIT_USER;
-    }
-    struct scenario *scenario = NULL;
-    if (!pmix_wire_join(&sweep.wire, why, sizeof why))
+    if (!read_options(arguments, &given, error))
+        return false;
+    if (sets != NULL && !pmix_wire_join(&wire, why, sizeof why)) {
         user_error_set(error, NULL, 0, NULL, "%s", why);
-    else if (sweep.wire.joined && sweep.wire.rank > 0)
-        exit = run_as_instance(&sweep, operand(arguments, 0), &sets, error);
-    else if ((sweep.wire.joined || devices_there(&sweep.options, error)) &&
-             (scenario = scenario_load(operand(arguments, 0), sets.sets, sets.count, error)) != NULL) {
-        sweep.store = results_open(database_path(arguments), RESULTS_WRITE, error);
-        if (sweep.store != NULL) {
-            exit = run_all(&sweep, scenario, &sets, error);
-            if (!results_close(sweep.store, error))
-                exit = EXIT_USER;
-        }
-        scenario_free(scenario);
+        return false;
     }
-    pmix_wire_leave(&sweep.wire);
-    scenario_sets_free(&sets);
-    return exit;
+    if (wire.joined && wire.rank > 0) {
+        *exit = run_as_instance(command, arguments, sets, error);
+        return false;
+    }
+    launcher = (struct launcher_options){.options = &given, .wire = wire.joined ? &wire : NULL};
+    *options = &launcher;
+    return wire.joined || devices_there(&given, error);
 }
 
-int replay_real(const struct replay *replay, const struct command_context *command, const struct arguments *arguments,
-                int64_t *run, struct user_error *error)
+static bool joined(void)
 {
-    struct real_options options;
-    struct real_world world = {.scenario = NULL};
-    struct pmix_wire alone = {.joined = false};
-    int exit = EXIT_USER;
-    if (read_options(arguments, &options, error) &&
-        real_world_load(&world, replay->path, replay->sets, replay->set_count, (int64_t)replay->seed, error)) {
-        uint32_t nodes = world.deployment->node_count;
-        fprintf(command->err,
-                "run %" PRId64 " is played for real: %" PRIu32 " instances of %" PRIu32
-                " ranks in processes of this machine (--backend sim simulates it again)\n",
-                replay->run, nodes - 1, real_world_ranks_before(&world, nodes));
-        exit = run_one(&(struct one_run){.command = command,
-                                         .store = replay->store,
-                                         .world = &world,
-                                         .options = &options,
-                                         .sets = replay->sets,
-                                         .set_count = replay->set_count,
-                                         .record = replay->record,
-                                         .replay = replay,
-                                         .wire = &alone},
-                       run, error);
-    }
-    real_world_free(&world);
-    return exit;
+    return wire.joined;
 }
+
+static void release(void)
+{
+    pmix_wire_leave(&wire);
+}
+
+#define NAME_TEXT(field, name, argument, help, otherwise) name,
+#define NAME_NUMBER(field, name, argument, help, least, most, otherwise) name,
+#define NAME_FLAG(field, name, help) name,
+
+const struct backend backend_real = {
+    .name = "real",
+    .run = &real_backend,
+    .alone = (const char *const[]){REAL_OPTIONS(NAME_TEXT, NAME_TEXT, NAME_NUMBER, NAME_FLAG) NULL},
+    .prepare = prepare,
+    .release = release,
+    .one_at_most = joined,
+};
 
 /* ---- Roles ------------------------------------------------------------------------------------------------------- */
+
+#define GIVEN "as given to the launcher"
+#define GIVEN_TEXT(field, name, argument, help, otherwise) {name, argument, GIVEN, OPTION_TEXT},
+#define GIVEN_CHOICE(field, name, argument, help, otherwise) {name, argument, GIVEN, OPTION_CHOICE},
+#define GIVEN_NUMBER(field, name, argument, help, least, most, otherwise) {name, argument, GIVEN, OPTION_INTEGER},
+#define GIVEN_FLAG(field, name, help) {name, NULL, GIVEN, OPTION_FLAG},
 
 static const struct option instance_options[] = {
     {"node", "N", "which one", OPTION_INTEGER},
     {"incarnation", "N", "how many were lost before it", OPTION_INTEGER},
     {"front", "ADDRESS:PORT", "of the front", OPTION_TEXT},
-    {"set", "PATH=VALUE", "as given to the launcher", OPTION_LIST},
-    {"seed", "N", "as given to the launcher", OPTION_INTEGER},
-    {"provider", "NAME", "as given to the launcher", OPTION_TEXT},
-    {"device", "host|cuda", "as given to the launcher", OPTION_CHOICE},
-    {"bind", "ADDRESS", "as given to the launcher", OPTION_TEXT},
-    {"nics", "N", "as given to the launcher", OPTION_INTEGER},
-    {"window", "N", "as given to the launcher", OPTION_INTEGER},
-    {"heartbeats", "N", "as given to the launcher", OPTION_INTEGER},
-    {"limit", "SECONDS", "as given to the launcher", OPTION_INTEGER},
-    {"verify", NULL, "as given to the launcher", OPTION_FLAG},
-    {"tokens", "FILE", "as given to the launcher: tokens are reported", OPTION_TEXT},
-    {"record-events", "FOLDER", "as given to the launcher", OPTION_TEXT},
-    {NULL, NULL, NULL, OPTION_FLAG},
+    {"set", "PATH=VALUE", GIVEN, OPTION_LIST},
+    {"seed", "N", GIVEN, OPTION_INTEGER},
+    REAL_OPTIONS(GIVEN_TEXT, GIVEN_CHOICE, GIVEN_NUMBER, GIVEN_FLAG){NULL, NULL, NULL, OPTION_FLAG},
 };
 
 static bool read_front(const char *text, struct instance_start *start)

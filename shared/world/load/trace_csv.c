@@ -208,7 +208,7 @@ static bool read_time(struct trace_reading *reading, const struct csv_columns *c
     if (date && trace_parse_decimal(text, 0, ns))
         return trace_wrong(reading, name,
                            "%.*s, a number without a unit, expected a date and time; name the column "
-                           "arrival_s, arrival_ms, arrival_us or arrival_ns and read it as plain CSV",
+                           "arrival_s, arrival_ms, arrival_us or arrival_ns, or say time_unit in the load",
                            shown(text), text);
     if (date)
         return trace_wrong(reading, name,
@@ -257,6 +257,10 @@ bool csv_rows(struct trace_reading *reading, const struct csv_columns *columns)
         int64_t arrival_ns = 0;
         uint32_t prompt = 0;
         uint32_t output = 0;
+        if (columns->zero_failed && strcmp(fields[columns->output].text, "0") == 0) {
+            reading->trace->left_out++;
+            continue;
+        }
         if (!read_time(reading, columns, fields[columns->arrival].text, &arrival_ns) ||
             !read_tokens(reading, columns->prompt_name, fields[columns->prompt].text, &prompt) ||
             !read_tokens(reading, columns->output_name, fields[columns->output].text, &output) ||
@@ -334,11 +338,58 @@ static bool column_missing(struct trace_reading *reading, enum column_kind kind,
     return trace_wrong(reading, NULL, "%s", wanted[kind]);
 }
 
+/* The columns that the load names. */
+static bool named_columns(struct trace_reading *reading, const struct csv_cell *fields, uint32_t count,
+                          struct csv_columns *columns)
+{
+    const struct trace_options *options = reading->options;
+    const char *const wanted[COLUMN_KINDS] = {options->arrival, options->prompt, options->output};
+    uint32_t *const indices[COLUMN_KINDS] = {&columns->arrival, &columns->prompt, &columns->output};
+    char *const names[COLUMN_KINDS] = {columns->arrival_name, columns->prompt_name, columns->output_name};
+    for (int kind = 0; kind < COLUMN_KINDS; kind++) {
+        uint32_t i = 0;
+        while (i < count && strcasecmp(fields[i].text, wanted[kind]) != 0)
+            i++;
+        if (i == count)
+            return trace_wrong(reading, wanted[kind], "no such column, and the load's `columns` names it");
+        *indices[kind] = i;
+        snprintf(names[kind], sizeof columns->arrival_name, "%s", fields[i].text);
+    }
+    columns->time = (enum csv_time)options->unit;
+    return true;
+}
+
+/* BurstGPT (HPMLL/BurstGPT): Timestamp,Model,[Session ID,Elapsed time,]Request tokens,Response tokens,... */
+static bool burstgpt_columns(const struct csv_cell *fields, uint32_t count, struct csv_columns *columns)
+{
+    bool model = false;
+    *columns = (struct csv_columns){.count = count, .arrival = UINT32_MAX, .prompt = UINT32_MAX, .output = UINT32_MAX};
+    for (uint32_t i = 0; i < count; i++) {
+        model = model || strcasecmp(fields[i].text, "Model") == 0;
+        if (strcasecmp(fields[i].text, "Timestamp") == 0)
+            columns->arrival = i;
+        if (strcasecmp(fields[i].text, "Request tokens") == 0)
+            columns->prompt = i;
+        if (strcasecmp(fields[i].text, "Response tokens") == 0)
+            columns->output = i;
+    }
+    columns->time = CSV_TIME_S;
+    columns->zero_failed = true;
+    snprintf(columns->arrival_name, sizeof columns->arrival_name, "Timestamp");
+    snprintf(columns->prompt_name, sizeof columns->prompt_name, "Request tokens");
+    snprintf(columns->output_name, sizeof columns->output_name, "Response tokens");
+    return model && columns->arrival < count && columns->prompt < count && columns->output < count;
+}
+
 static bool find_columns(struct trace_reading *reading, const struct csv_cell *fields, uint32_t count,
                          struct csv_columns *columns)
 {
     bool found[COLUMN_KINDS] = {false};
+    if (burstgpt_columns(fields, count, columns))
+        return true;
     *columns = (struct csv_columns){.count = count};
+    if (reading->options->arrival[0] != '\0')
+        return named_columns(reading, fields, count, columns);
     uint32_t *const indices[COLUMN_KINDS] = {&columns->arrival, &columns->prompt, &columns->output};
     char *const names[COLUMN_KINDS] = {columns->arrival_name, columns->prompt_name, columns->output_name};
     for (uint32_t i = 0; i < count; i++) {
@@ -352,11 +403,14 @@ static bool find_columns(struct trace_reading *reading, const struct csv_cell *f
         *indices[name->kind] = i;
         snprintf(names[name->kind], sizeof columns->arrival_name, "%s", fields[i].text);
         if (name->kind == COLUMN_ARRIVAL)
-            columns->time = name->time;
+            columns->time = name->time == CSV_TIME_DATE ? (enum csv_time)reading->options->unit : name->time;
     }
     for (int kind = 0; kind < COLUMN_KINDS; kind++)
         if (!found[kind])
             return column_missing(reading, (enum column_kind)kind, fields, count);
+    for (uint32_t i = 0; i < count; i++)
+        if (find_name(fields[i].text) == NULL && !trace_ignored(reading, fields[i].text))
+            return false;
     return true;
 }
 

@@ -18,12 +18,14 @@
 struct trace_reading {
     struct input *input;
     struct user_error *error;
-    const char *name; /* of the file, for errors */
-    int line;         /* of the line last returned, from 1: its first, where quotes hold ends of lines */
-    int lines_more;   /* that it has beyond that */
-    bool ended;       /* the input has no more bytes */
-    bool csv;         /* ends of lines in quotes do not end a record */
-    char *buffer;     /* bytes read ahead: [position, filled) are not yet returned */
+    const struct trace_options *options;
+    struct trace_links *links; /* which rows wait for which; NULL: none so far */
+    const char *name;          /* of the file, for errors */
+    int line;                  /* of the line last returned, from 1: its first, where quotes hold ends of lines */
+    int lines_more;            /* that it has beyond that */
+    bool ended;                /* the input has no more bytes */
+    bool csv;                  /* ends of lines in quotes do not end a record */
+    char *buffer;              /* bytes read ahead: [position, filled) are not yet returned */
     size_t position;
     size_t filled;
     struct trace_file *trace; /* grows; arrivals are as in the file until all are read */
@@ -31,6 +33,8 @@ struct trace_reading {
     uint64_t block_capacity;
     uint64_t block_count;
     int64_t arrival_latest_ns;
+    uint64_t chain; /* hash of the row's blocks so far */
+    bool unsorted;  /* a row stands behind a later one */
 };
 
 enum line_result { LINE_READ = 1, LINE_END = 2, LINE_FAILED = 3 };
@@ -42,13 +46,30 @@ enum line_result trace_line(struct trace_reading *reading, char **line, size_t *
 /* Describes what is wrong with the current line, in `column` where that is not NULL. Always false. */
 bool trace_wrong(struct trace_reading *reading, const char *column, const char *format, ...) USER_ERROR_FORMAT(3, 4);
 
-/* Adds a row; the block ids, where the format has them, follow one by one. False: a limit, described. */
+/* Adds a row; the block ids, where the format has them, follow one by one. An arrival of -1 is that of the rows it
+ * waits for; an output of 0 is not known. False: a limit, described. */
 bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t prompt_tokens, uint32_t output_tokens);
-bool trace_row_block(struct trace_reading *reading, uint64_t id);
+bool trace_row_block(struct trace_reading *reading, uint64_t id, bool ends); /* ends: a prefix block, not only a part */
 
 /* The limits on the lengths of a row, each and together. */
 bool trace_tokens(struct trace_reading *reading, const char *column, uint64_t tokens, uint32_t *result);
 bool trace_tokens_together(struct trace_reading *reading, const char *column, uint32_t prompt, uint32_t output);
+
+/* Whether a column or key that means nothing here may be passed over; described if not. */
+bool trace_ignored(struct trace_reading *reading, const char *name);
+
+/* ---- Rows that wait (trace_links.c) ------------------------------------------------------------------------------ */
+
+/* The row added last has this name, belongs to this session, or waits: for a named earlier row, or for the row of its
+ * session before it. A delay counts from the last end. False: described. */
+bool trace_link_name(struct trace_reading *reading, const char *name);
+bool trace_link_session(struct trace_reading *reading, const char *session, bool follows);
+bool trace_link_wait(struct trace_reading *reading, const char *name);
+void trace_link_delay(struct trace_reading *reading, int64_t delay_ns);
+
+/* Rows have been put in order: row `order[i]` is row i now; NULL: as they were read. Makes the arrays of the trace. */
+bool trace_links_finish(struct trace_reading *reading, const uint32_t *order);
+void trace_links_free(struct trace_reading *reading);
 
 /* One per format: reads all lines. */
 bool trace_azure_read(struct trace_reading *reading);
@@ -58,7 +79,8 @@ bool trace_servegen_read(struct trace_reading *reading);
 
 /* ---- Shared by the CSV formats --------------------------------------------------------------------------------- */
 
-enum csv_time { CSV_TIME_DATE, CSV_TIME_S, CSV_TIME_MS, CSV_TIME_US, CSV_TIME_NS };
+/* As enum trace_unit numbers them. */
+enum csv_time { CSV_TIME_DATE = 0, CSV_TIME_S = 1, CSV_TIME_MS = 2, CSV_TIME_US = 3, CSV_TIME_NS = 4 };
 
 /* The columns that matter, found in the header. */
 struct csv_columns {
@@ -67,6 +89,7 @@ struct csv_columns {
     uint32_t prompt;
     uint32_t output;
     enum csv_time time;
+    bool zero_failed;      /* an output of 0 marks a request that failed: the row is left out */
     char arrival_name[64]; /* as the file spells them, for errors */
     char prompt_name[64];
     char output_name[64];

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define READ_BYTES (64 * 1024)
 #define BUFFER_BYTES (TRACE_LINE_MAX + READ_BYTES + 1)
@@ -176,7 +177,11 @@ bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t promp
         return trace_wrong(reading, NULL, "more than %" PRIu32 " requests", TRACE_ROWS_MAX);
     if (trace->count == reading->capacity && !grow_rows(reading))
         return false;
-    CHECK(arrival_ns >= 0 && arrival_ns < TRACE_TIME_MAX);
+    CHECK(arrival_ns < TRACE_TIME_MAX);
+    reading->chain = 0;
+    reading->unsorted = reading->unsorted || arrival_ns < reading->arrival_latest_ns;
+    trace->out_of_order += arrival_ns >= 0 && arrival_ns < reading->arrival_latest_ns;
+    arrival_ns = max_i64(arrival_ns, 0);
     uint32_t row = trace->count++;
     trace->arrival_ns[row] = arrival_ns;
     trace->prompt_tokens[row] = prompt_tokens;
@@ -185,7 +190,6 @@ bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t promp
         trace->block_first[row + 1] = reading->block_count;
     trace->prompt_tokens_sum += prompt_tokens;
     trace->output_tokens_sum += output_tokens;
-    trace->out_of_order += arrival_ns < reading->arrival_latest_ns;
     reading->arrival_latest_ns = max_i64(reading->arrival_latest_ns, arrival_ns);
     return true;
 }
@@ -200,7 +204,7 @@ uint64_t trace_block_hash(uint64_t before, uint64_t id)
     return z != 0 ? z : 1;
 }
 
-bool trace_row_block(struct trace_reading *reading, uint64_t id)
+bool trace_row_block(struct trace_reading *reading, uint64_t id, bool ends)
 {
     struct trace_file *trace = reading->trace;
     if (reading->block_count == reading->block_capacity) {
@@ -213,11 +217,21 @@ bool trace_row_block(struct trace_reading *reading, uint64_t id)
         trace->blocks = blocks;
         reading->block_capacity = capacity;
     }
-    bool first = reading->block_count == trace->block_first[trace->count - 1];
-    uint64_t before = first ? 0 : trace->blocks[reading->block_count - 1];
-    trace->blocks[reading->block_count++] = trace_block_hash(before, id);
+    reading->chain = trace_block_hash(reading->chain, id);
+    if (!ends)
+        return true;
+    trace->blocks[reading->block_count++] = reading->chain;
     trace->block_first[trace->count] = reading->block_count;
     return true;
+}
+
+bool trace_ignored(struct trace_reading *reading, const char *name)
+{
+    const struct trace_options *options = reading->options;
+    for (uint32_t i = 0; i < options->ignore_count; i++)
+        if (strcasecmp(options->ignore[i], name) == 0)
+            return true;
+    return trace_wrong(reading, name, "is not known; ignore = { \"%.40s\" } in the load passes over it", name);
 }
 
 bool trace_tokens(struct trace_reading *reading, const char *column, uint64_t tokens, uint32_t *result)
@@ -284,11 +298,18 @@ static void free_arrays(struct trace_file *trace)
     free(trace->blocks);
 }
 
-static bool sort_rows(struct trace_reading *reading)
+static void free_links(struct trace_file *trace)
+{
+    free(trace->waits);
+    free(trace->delay_ns);
+    free(trace->follower_first);
+    free(trace->followers);
+}
+
+/* order[i]: which row, as read, is the i-th. */
+static bool sort_rows(struct trace_reading *reading, uint32_t *order)
 {
     struct trace_file *trace = reading->trace;
-    if (trace->out_of_order == 0)
-        return true;
     struct trace_file sorted = *trace;
     struct sort_key *keys = malloc(trace->count * sizeof *keys);
     sorted.arrival_ns = malloc(trace->count * sizeof *sorted.arrival_ns);
@@ -304,6 +325,8 @@ static bool sort_rows(struct trace_reading *reading)
             keys[row] = (struct sort_key){.arrival_ns = trace->arrival_ns[row], .row = row};
         qsort(keys, trace->count, sizeof *keys, compare_keys);
         copy_sorted(trace, keys, &sorted);
+        for (uint32_t i = 0; i < trace->count; i++)
+            order[i] = keys[i].row;
         struct trace_file unsorted = *trace;
         *trace = sorted;
         sorted = unsorted;
@@ -326,7 +349,11 @@ static void seal(struct trace_file *trace)
         hash = trace_block_hash(hash, (uint64_t)trace->prompt_tokens[i] << 32 | trace->output_tokens[i]);
         if (trace->block_tokens != 0 && trace->block_first[i + 1] > trace->block_first[i])
             hash = trace_block_hash(hash, trace->blocks[trace->block_first[i + 1] - 1]); /* chained: stands for all */
+        if (trace->waits != NULL && trace->waits[i] > 0)
+            hash = trace_block_hash(hash, (uint64_t)trace->delay_ns[i]);
     }
+    for (uint32_t k = 0; trace->waits != NULL && k < trace->follower_first[trace->count]; k++)
+        hash = trace_block_hash(hash, trace->followers[k]);
     trace->fingerprint = hash;
 }
 
@@ -354,26 +381,33 @@ static bool read_all(struct trace_reading *reading)
         return false;
     if (reading->trace->count == 0)
         return trace_wrong(reading, NULL, "the file has no requests");
-    if (!sort_rows(reading))
-        return false;
-    seal(reading->trace);
-    return true;
+    uint32_t *order = NULL;
+    if (reading->unsorted) {
+        order = malloc(reading->trace->count * sizeof *order);
+        CHECK(order != NULL);
+    }
+    bool good = (order == NULL || sort_rows(reading, order)) && trace_links_finish(reading, order);
+    free(order);
+    if (good)
+        seal(reading->trace);
+    return good;
 }
 
 /* Reads everything from an input that has been opened, or has not and is described, and closes it. */
-static struct trace_file *read_input(struct input *input, const char *name, enum trace_format format,
+static struct trace_file *read_input(struct input *input, const char *name, const struct trace_options *options,
                                      struct user_error *error)
 {
     if (input == NULL)
         return NULL;
-    struct trace_reading reading = {.input = input, .error = error, .name = name};
+    struct trace_reading reading = {.input = input, .error = error, .options = options, .name = name};
     reading.trace = calloc(1, sizeof *reading.trace);
     reading.buffer = malloc(BUFFER_BYTES);
     CHECK(reading.trace != NULL && reading.buffer != NULL);
     snprintf(reading.trace->path, sizeof reading.trace->path, "%s", name);
-    reading.trace->format = format;
+    reading.trace->format = options->format;
     bool read = read_all(&reading);
     free(reading.buffer);
+    trace_links_free(&reading);
     input_close(input);
     if (read)
         return reading.trace;
@@ -381,15 +415,15 @@ static struct trace_file *read_input(struct input *input, const char *name, enum
     return NULL;
 }
 
-struct trace_file *trace_file_read(const char *path, enum trace_format format, struct user_error *error)
+struct trace_file *trace_file_read(const char *path, const struct trace_options *options, struct user_error *error)
 {
-    return read_input(input_open(path, TRACE_BYTES_MAX, error), path, format, error);
+    return read_input(input_open(path, TRACE_BYTES_MAX, error), path, options, error);
 }
 
-struct trace_file *trace_file_read_memory(const void *bytes, size_t size, const char *name, enum trace_format format,
-                                          struct user_error *error)
+struct trace_file *trace_file_read_memory(const void *bytes, size_t size, const char *name,
+                                          const struct trace_options *options, struct user_error *error)
 {
-    return read_input(input_open_memory(bytes, size, name, error), name, format, error);
+    return read_input(input_open_memory(bytes, size, name, error), name, options, error);
 }
 
 void trace_file_free(struct trace_file *trace)
@@ -397,5 +431,6 @@ void trace_file_free(struct trace_file *trace)
     if (trace == NULL)
         return;
     free_arrays(trace);
+    free_links(trace);
     free(trace);
 }

@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "base/limits.h"
 #include "base/rng.h"
+#include "world/load/followers.h"
 #include "world/load/sessions.h"
 
 #include <inttypes.h>
@@ -29,8 +30,9 @@ struct workload {
     struct rng prompts;
     struct rng outputs;
     struct rng abort_draws;
-    uint64_t *blocks;          /* listed: of the request made last */
-    struct sessions *sessions; /* of a load of conversations, else NULL */
+    uint64_t *blocks;            /* listed: of the request made last */
+    struct sessions *sessions;   /* of a load of conversations, else NULL */
+    struct followers *followers; /* of a trace whose rows wait for others, else NULL */
     uint32_t next_id;
     uint32_t requests_max;
     int64_t arrival_next_ns; /* of request next_id; TIME_NEVER: none, or a closed loop waits */
@@ -242,7 +244,7 @@ static int64_t arrival_of_next(struct workload *workload)
         break;
     }
     CHECK(workload->load.arrivals == ARRIVAL_TRACE);
-    return trace_next(workload);
+    return workload->followers != NULL ? followers_next_ns(workload->followers) : trace_next(workload);
 }
 
 static bool over(const struct workload *workload, int64_t arrival_ns)
@@ -304,8 +306,13 @@ static void make_request(struct workload *workload, int64_t arrival_ns, struct w
     const struct trace_file *trace = workload->trace;
     if (trace != NULL) {
         uint64_t row = workload->window_first + ((uint64_t)workload->rotation + id) % workload->window_rows;
+        if (trace->waits != NULL)
+            row = workload->given != NULL ? workload->given->conversations[id] - 1
+                                          : followers_take(workload->followers, id);
         spec->prompt_tokens = trace->prompt_tokens[row];
         spec->output_tokens = trace->output_tokens[row];
+        if (spec->output_tokens == 0)
+            spec->output_tokens = length_draw(&workload->load.output, &workload->outputs);
         if (trace->block_tokens != 0) {
             spec->block_tokens = trace->block_tokens;
             spec->block_count = narrow_u32(trace->block_first[row + 1] - trace->block_first[row]);
@@ -360,17 +367,28 @@ bool workload_closed_next(struct workload *workload, int64_t now_ns, struct work
 
 void workload_answered(struct workload *workload, uint32_t id, int64_t now_ns)
 {
-    if (workload->sessions == NULL || workload->given != NULL)
+    if (!workload_follows(workload))
         return;
-    sessions_answered(workload->sessions, id, now_ns);
+    if (workload->sessions != NULL)
+        sessions_answered(workload->sessions, id, now_ns);
+    else
+        followers_ended(workload->followers, id, now_ns);
     look_ahead(workload);
+}
+
+bool workload_follows(const struct workload *workload)
+{
+    return (workload->sessions != NULL || workload->followers != NULL) && workload->given == NULL;
 }
 
 uint32_t workload_conversation(const struct workload *workload, uint32_t id)
 {
-    if (workload->sessions == NULL)
+    bool follows = workload->trace != NULL && workload->trace->waits != NULL;
+    if (workload->sessions == NULL && !follows)
         return 0;
-    return workload->given != NULL ? workload->given->conversations[id] : sessions_number(workload->sessions, id) + 1;
+    if (workload->given != NULL)
+        return workload->given->conversations[id];
+    return follows ? followers_row(workload->followers, id) + 1 : sessions_number(workload->sessions, id) + 1;
 }
 
 /* ---- Creation -------------------------------------------------------------------------------------------------- */
@@ -539,15 +557,36 @@ static bool find_requests(struct workload *workload, struct user_error *error)
     return true;
 }
 
+/* Whether each request of a run that is played again is said to be a row of the trace. */
+static bool rows_are_there(const struct workload *workload, struct user_error *error)
+{
+    const struct workload_arrivals *given = workload->given;
+    for (uint32_t id = 0; id < given->count; id++)
+        if (given->conversations == NULL || given->conversations[id] == 0 ||
+            given->conversations[id] > workload->trace->count)
+            return wrong(error, "load", "which row of the trace a request was is not known");
+    return true;
+}
+
 static bool prepare_trace(struct workload *workload, struct user_error *error)
 {
     if (!find_window(workload, error))
         return false;
-    if (workload->seed != 1) {
+    if (workload->trace->waits != NULL && (workload->load.trace_window_ns > 0 ||
+                                           workload->load.trace_window_start_ns > 0 || workload->load.trace_repeat > 1))
+        return wrong(error, "load.window", "requests of the trace wait for others: it is played once, from its start");
+    if (workload->seed != 1 && workload->trace->waits == NULL) {
         struct rng rng = rng_stream(workload->seed, 0, RNG_TRACE_WINDOW);
         workload->rotation = (uint32_t)rng_below(&rng, workload->window_rows);
     }
-    return find_requests(workload, error);
+    if (!find_requests(workload, error))
+        return false;
+    if (workload->trace->waits == NULL)
+        return true;
+    if (workload->given != NULL)
+        return rows_are_there(workload, error);
+    workload->followers = followers_make(workload->trace, workload->recorded_ns, workload->stretched_ns);
+    return true;
 }
 
 /* Whether the conversations that the requests of a run are said to belong to have so many turns. */
@@ -634,6 +673,7 @@ void workload_free(struct workload *workload)
     free(workload->aborts);
     free(workload->blocks);
     sessions_free(workload->sessions);
+    followers_free(workload->followers);
     free(workload);
 }
 
@@ -646,7 +686,8 @@ static void describe_trace(const struct workload *workload, struct workload_summ
     uint64_t outputs = 0;
     for (uint32_t i = 0; i < workload->window_rows; i++) {
         prompts += trace->prompt_tokens[workload->window_first + i];
-        outputs += trace->output_tokens[workload->window_first + i];
+        uint32_t output = trace->output_tokens[workload->window_first + i];
+        outputs += output > 0 ? output : length_mean_milli(&workload->load.output) / 1000;
     }
     summary->requests = workload->requests_max;
     summary->span_ns = workload->stretched_ns;

@@ -102,11 +102,16 @@ int64_t workload_next_ns(const struct workload *workload);
  * load has ended and the client leaves. */
 bool workload_closed_next(struct workload *workload, int64_t now_ns, struct workload_item *item);
 
-/* A request has ended, completed or not. In a load of conversations its next turn, if there is one, comes some time
- * after: ask for the next item again. Nothing in other loads. */
+/* Whether requests may come because others have ended, so that workload_answered() must be called: conversations, and
+ * traces whose rows wait. */
+bool workload_follows(const struct workload *workload);
+
+/* A request has ended, completed or not. What waited for it, if anything did, comes some time after: ask for the next
+ * item again. Nothing in loads that do not follow. */
 void workload_answered(struct workload *workload, uint32_t id, int64_t now_ns);
 
-/* The conversation of a request, from 1 on, until workload_answered(); 0 in other loads. */
+/* The conversation of a request, from 1 on, until workload_answered(), or of a trace whose rows wait the row that it
+ * was, from 1 on: what a run needs to be played again. 0 in other loads. */
 uint32_t workload_conversation(const struct workload *workload, uint32_t id);
 
 void workload_describe(const struct workload *workload, struct workload_summary *summary);

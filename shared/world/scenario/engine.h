@@ -9,6 +9,8 @@
 #ifndef TANDEM_WORLD_SCENARIO_ENGINE_H
 #define TANDEM_WORLD_SCENARIO_ENGINE_H
 
+#include "model/footprint.h"
+
 #include <stdint.h>
 
 /* Whose kernels. Stored in no file: may be renumbered. */
@@ -39,6 +41,7 @@ struct engine {
                                   two halves of a batch in turn */
     uint32_t receive_steps;    /* these two as in struct scheduler_policy, which gets them from here */
     uint32_t gather_steps;
+    enum memory_share memory_share; /* what a pool's memory_utilization is a share of */
 };
 
 static inline struct engine engine_neutral(void)

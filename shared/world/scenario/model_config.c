@@ -2,25 +2,15 @@
 #include "world/scenario/model_config.h"
 
 #include "base/limits.h"
+#include "world/scenario/model_config_internal.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define LENGTH(list) (sizeof(list) / sizeof((list)[0]))
-
-/* A file being read: the object that holds the language model, and where errors go. */
-struct config {
-    const char *file;
-    const char *text; /* ends with 0 */
-    const json_t *object;
-    struct architecture *model;
-    struct user_error *error;
-};
-
 /* The line where the key first stands in quotes; 0: nowhere. */
-static int line_of(const struct config *config, const char *key)
+int config_line(const struct config *config, const char *key)
 {
     size_t length = strlen(key);
     int line = 1;
@@ -33,19 +23,11 @@ static int line_of(const struct config *config, const char *key)
     return 0;
 }
 
-#define FAIL(config, key, ...)                                                                                         \
-    (user_error_set((config)->error, (config)->file, line_of(config, key), key, __VA_ARGS__), false)
-
-static bool is_absent(const json_t *value)
-{
-    return value == NULL || json_is_null(value);
-}
-
 /* A whole number in [min, max]. */
 static bool read_number(const struct config *config, const char *key, uint32_t min, uint32_t max, uint32_t *number)
 {
     const json_t *value = json_object_get(config->object, key);
-    if (is_absent(value))
+    if (config_absent(value))
         return FAIL(config, key, "missing, expected a whole number");
     if (!json_is_integer(value))
         return FAIL(config, key, "expected a whole number");
@@ -60,14 +42,14 @@ static bool read_number_or(const struct config *config, const char *key, uint32_
                            uint32_t *number)
 {
     *number = otherwise;
-    return is_absent(json_object_get(config->object, key)) || read_number(config, key, 0, max, number);
+    return config_absent(json_object_get(config->object, key)) || read_number(config, key, 0, max, number);
 }
 
 /* Fails unless the key is absent or has the value that the model's parts assume. */
 static bool expect_number(const struct config *config, const char *key, json_int_t expected, const char *why)
 {
     const json_t *value = json_object_get(config->object, key);
-    if (is_absent(value) || (json_is_integer(value) && json_integer_value(value) == expected))
+    if (config_absent(value) || (json_is_integer(value) && json_integer_value(value) == expected))
         return true;
     return FAIL(config, key, "only %" JSON_INTEGER_FORMAT " is modelled: %s", expected, why);
 }
@@ -84,7 +66,7 @@ static bool read_common(const struct config *config)
         !read_number(config, "num_attention_heads", 1, 1 << 12, &model->heads) ||
         !read_number(config, "vocab_size", 1, 1 << 24, &model->vocab))
         return false;
-    model->tied_embeddings = json_is_true(json_object_get(config->object, "tie_word_embeddings"));
+    model->tied_embeddings = json_is_true(config_find(config, "tie_word_embeddings"));
     return true;
 }
 
@@ -150,7 +132,7 @@ static bool read_listed_dense_layers(const struct config *config)
     struct architecture *model = config->model;
     const char *key = "mlp_only_layers";
     const json_t *list = json_object_get(config->object, key);
-    if (is_absent(list))
+    if (config_absent(list))
         return true;
     if (!json_is_array(list) || json_array_size(list) > model->layers)
         return FAIL(config, key, "expected a list of layers");
@@ -222,9 +204,24 @@ static bool read_dense(const struct config *config)
            read_window_switch(config);
 }
 
+/* A window, where there is one, is of every layer. */
+static bool read_mistral(const struct config *config)
+{
+    const json_t *window = json_object_get(config->object, "sliding_window");
+    return read_common(config) && read_gqa(config) &&
+           read_number(config, "intermediate_size", 1, 1 << 22, &config->model->intermediate) &&
+           (config_absent(window) ||
+            read_number(config, "sliding_window", 1, REQUEST_TOKENS_MAX, &config->model->window));
+}
+
+static bool read_mimo(const struct config *config)
+{
+    return read_dense(config) && read_draft_layers(config, "num_nextn_predict_layers");
+}
+
 static bool read_mixtral(const struct config *config)
 {
-    if (!is_absent(json_object_get(config->object, "sliding_window")))
+    if (!config_absent(json_object_get(config->object, "sliding_window")))
         return FAIL(config, "sliding_window", "a window in every layer is not modelled for this family");
     return read_common(config) && read_gqa(config) && read_experts(config, "num_local_experts", "intermediate_size");
 }
@@ -270,6 +267,33 @@ static bool read_minimax(const struct config *config)
            read_draft_layers(config, "num_mtp_modules");
 }
 
+/* Three of four layers attend within chunks, the fourth (without rotary embedding) to everything. A chunk is read and
+ * kept as a window of its size: at its end it is one. Maverick has experts in every second layer. */
+static bool read_llama4(const struct config *config)
+{
+    struct architecture *model = config->model;
+    if (!config_absent(json_object_get(config->object, "no_rope_layers")) &&
+        json_array_size(json_object_get(config->object, "no_rope_layers")) != 0)
+        return FAIL(config, "no_rope_layers", "only the default, every fourth layer, is modelled");
+    if (!read_common(config) || !read_gqa(config) || !read_experts(config, "num_local_experts", "intermediate_size") ||
+        !read_number(config, "attention_chunk_size", 1, REQUEST_TOKENS_MAX, &model->window) ||
+        !read_number_or(config, "interleave_moe_layer_step", 1, model->layers, &model->moe_interval))
+        return false;
+    model->full_layers = model->layers / 4;
+    model->shared_experts = 1;
+    if (model->moe_interval < 2)
+        model->moe_interval = 0;
+    return model->moe_interval == 0 || read_number(config, "intermediate_size_mlp", 1, 1 << 22, &model->intermediate);
+}
+
+static bool read_step(const struct config *config)
+{
+    struct architecture *model = config->model;
+    return read_common(config) && read_gqa(config) && read_experts(config, "num_experts", "moe_intermediate_size") &&
+           expect_number(config, "share_expert_dim", model->expert_intermediate, "shared experts as the others") &&
+           read_layer_types(config) && read_draft_layers(config, "num_nextn_predict_layers");
+}
+
 struct family {
     const char *type;  /* model_type */
     const char *class; /* of `architectures`, for files without a type */
@@ -278,9 +302,13 @@ struct family {
 
 static const struct family families[] = {
     {"llama", "LlamaForCausalLM", read_dense},
+    {"mistral", "MistralForCausalLM", read_mistral},
     {"qwen2", "Qwen2ForCausalLM", read_dense},
     {"qwen3", "Qwen3ForCausalLM", read_dense},
+    {"qwen3_vl_text", "Qwen3VLForConditionalGeneration", read_dense},
     {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe},
+    {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", read_qwen3_moe},
+    {"mimo", "MiMoForCausalLM", read_mimo},
     {"mixtral", "MixtralForCausalLM", read_mixtral},
     {"deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek},
     {"deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek},
@@ -289,14 +317,48 @@ static const struct family families[] = {
     {"glm4_moe", "Glm4MoeForCausalLM", read_glm4_moe},
     {"glm_moe_dsa", "GlmMoeDsaForCausalLM", read_deepseek_sparse},
     {"gpt_oss", "GptOssForCausalLM", read_gpt_oss},
+    {"llama4_text", "Llama4ForConditionalGeneration", read_llama4},
+    {"step3p7", "Step3p7FlashForCausalLM", read_step},
     {"minimax_m2", "MiniMaxM2ForCausalLM", read_minimax},
 };
+
+/* Families that are known and have parts that no part of the cost model stands for. */
+static const struct refusal {
+    const char *type;  /* model_type, or how it begins where it ends with '*' */
+    const char *class; /* of `architectures`, for files that name their type otherwise */
+    const char *reason;
+} refusals[] = {
+    {"qwen3_5*", NULL, "most of its layers are gated linear attention, whose state of a request is not modelled"},
+    {"qwen3_next", NULL, "most of its layers are gated linear attention, whose state of a request is not modelled"},
+    {"kimi_linear", NULL, "most of its layers are linear attention, whose state of a request is not modelled"},
+    {"nemotron_h*", NULL, "most of its layers are state-space layers, whose state of a request is not modelled"},
+    {"minimax_m3*", NULL, "its attention chooses blocks of tokens by an index of GQA keys, which is not modelled"},
+    {"deepseek_v4", NULL, "its layers cache tokens in compressed groups of unlike sizes, which is not modelled"},
+    {"deepseek_ref", "DeepseekV4ForCausalLM",
+     "its layers cache tokens in compressed groups of unlike sizes, which is not modelled"},
+    {"gemma4*", NULL, "its full layers have other KV heads than its windowed ones, which is not modelled"},
+    {"mimo_v2_flash", NULL, "its windowed layers have other KV heads than its full ones, which is not modelled"},
+    {"nemotron-nas", NULL, "its layers are unlike each other, some without attention, which is not modelled"},
+};
+
+static bool matches(const char *name, const char *pattern)
+{
+    size_t length = strlen(pattern);
+    if (pattern[length - 1] == '*')
+        return strncmp(name, pattern, length - 1) == 0;
+    return strcmp(name, pattern) == 0;
+}
 
 static const struct family *find_family(const struct config *config)
 {
     const char *types[LENGTH(families)];
-    const char *type = json_string_value(json_object_get(config->object, "model_type"));
-    const char *class = json_string_value(json_array_get(json_object_get(config->object, "architectures"), 0));
+    const json_t *type_value = config_find(config, "model_type");
+    const char *type = json_string_value(type_value);
+    const char *class = json_string_value(json_array_get(config_find(config, "architectures"), 0));
+    if (type_value != NULL && type == NULL) {
+        (void)FAIL(config, "model_type", "expected a text");
+        return NULL;
+    }
     for (size_t k = 0; k < LENGTH(families); k++) {
         types[k] = families[k].type;
         if (type != NULL ? strcmp(type, families[k].type) == 0 : class != NULL && strcmp(class, families[k].class) == 0)
@@ -308,162 +370,105 @@ static const struct family *find_family(const struct config *config)
         (void)FAIL(config, "model_type", "missing, and so is the first of architectures");
         return NULL;
     }
+    for (size_t k = 0; k < LENGTH(refusals); k++) {
+        if (matches(name, refusals[k].type) ||
+            (class != NULL && refusals[k].class != NULL && strcmp(class, refusals[k].class) == 0)) {
+            (void)FAIL(config, key, "'%.64s': %s", name, refusals[k].reason);
+            return NULL;
+        }
+    }
     const char *nearest = type == NULL ? NULL : nearest_name(type, types, LENGTH(families));
-    (void)FAIL(config, key,
-               "'%s' is not modelled; expected one of llama, qwen2, qwen3, qwen3_moe, mixtral, deepseek_v2, "
-               "deepseek_v3, deepseek_v32, kimi_k2, glm4_moe, glm_moe_dsa, gpt_oss, minimax_m2%s%s",
-               name, nearest == NULL ? "" : "; nearest: ", nearest == NULL ? "" : nearest);
+    char known[512] = "";
+    for (size_t k = 0; k < LENGTH(families); k++) {
+        strcat(known, k == 0 ? "" : ", ");
+        strcat(known, families[k].type);
+    }
+    (void)FAIL(config, key, "'%.64s' is not modelled; expected one of %s%s%s", name, known,
+               nearest == NULL ? "" : "; nearest: ", nearest == NULL ? "" : nearest);
     return NULL;
-}
-
-/* ---- Formats ----------------------------------------------------------------------------------------------------- */
-
-/* Whether a list of module names, which may be patterns, speaks of `part`. */
-static bool list_names(const json_t *list, const char *part)
-{
-    for (size_t k = 0; k < json_array_size(list); k++) {
-        const char *name = json_string_value(json_array_get(list, k));
-        if (name != NULL && strstr(name, part) != NULL)
-            return true;
-    }
-    return false;
-}
-
-/* Attention that the file exempts from quantization stays bf16; then so do the dense MLPs of the same kind. */
-static void set_formats(const struct config *config, const json_t *quantization, enum number_format format)
-{
-    static const char *const exempt_keys[] = {"modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"};
-    struct architecture *model = config->model;
-    model->expert_weight_format = format;
-    model->weight_format = format;
-    for (size_t k = 0; k < LENGTH(exempt_keys); k++) {
-        const json_t *list = json_object_get(quantization, exempt_keys[k]);
-        if (list_names(list, "self_attn.q_proj") || list_names(list, "self_attn.o_proj") ||
-            list_names(list, "self_attn.*") || list_names(list, "self_attn*") ||
-            (list_names(list, "self_attn") && !list_names(list, "self_attn.")))
-            model->weight_format = FORMAT_BF16;
-    }
-}
-
-static bool read_fp8(const struct config *config, const json_t *quantization)
-{
-    const json_t *block = json_object_get(quantization, "weight_block_size");
-    if (is_absent(block)) {
-        set_formats(config, quantization, FORMAT_FP8);
-        return true;
-    }
-    if (json_array_size(block) != 2 || json_integer_value(json_array_get(block, 0)) != 128 ||
-        json_integer_value(json_array_get(block, 1)) != 128)
-        return FAIL(config, "weight_block_size", "only blocks of 128 x 128 are modelled");
-    set_formats(config, quantization, FORMAT_FP8_BLOCK);
-    return true;
-}
-
-static bool read_int4(const struct config *config, const json_t *quantization)
-{
-    const json_t *bits = json_object_get(quantization, "bits");
-    if (json_integer_value(bits) != 4)
-        return FAIL(config, "bits", "only 4 bits are modelled");
-    set_formats(config, quantization, FORMAT_INT4);
-    return true;
-}
-
-/* compressed-tensors: the weights of the first group. */
-static bool read_groups(const struct config *config, const json_t *quantization)
-{
-    const json_t *group = json_object_get(json_object_get(quantization, "config_groups"), "group_0");
-    const json_t *weights = json_object_get(group, "weights");
-    const json_t *type_text = json_object_get(weights, "type");
-    const char *type = json_is_string(type_text) ? json_string_value(type_text) : "";
-    json_int_t bits = json_integer_value(json_object_get(weights, "num_bits"));
-    if (strcmp(type, "int") == 0 && bits == 4)
-        set_formats(config, quantization, FORMAT_INT4);
-    else if (strcmp(type, "float") == 0 && bits == 8)
-        set_formats(config, quantization, FORMAT_FP8);
-    else if (strcmp(type, "float") == 0 && bits == 4)
-        set_formats(config, quantization, FORMAT_FP4);
-    else
-        return FAIL(config, "config_groups", "weights of type '%s' with %" JSON_INTEGER_FORMAT " bits are not modelled",
-                    type, bits);
-    if (json_integer_value(json_object_get(json_object_get(quantization, "kv_cache_scheme"), "num_bits")) == 8)
-        config->model->kv_format = FORMAT_FP8;
-    return true;
-}
-
-static bool read_modelopt(const struct config *config, const json_t *quantization)
-{
-    const json_t *algorithm_text = json_object_get(quantization, "quant_algo");
-    const char *algorithm = json_is_string(algorithm_text) ? json_string_value(algorithm_text) : "";
-    const char *cache = json_string_value(json_object_get(quantization, "kv_cache_quant_algo"));
-    if (strcmp(algorithm, "NVFP4") == 0)
-        set_formats(config, quantization, FORMAT_FP4);
-    else if (strcmp(algorithm, "FP8") == 0)
-        set_formats(config, quantization, FORMAT_FP8);
-    else
-        return FAIL(config, "quant_algo", "'%s' is not modelled, expected NVFP4 or FP8", algorithm);
-    if (cache != NULL && strcmp(cache, "FP8") == 0)
-        config->model->kv_format = FORMAT_FP8;
-    return true;
-}
-
-static bool read_formats(const struct config *config, const json_t *root)
-{
-    struct architecture *model = config->model;
-    const json_t *quantization = json_object_get(config->object, "quantization_config");
-    if (is_absent(quantization))
-        quantization = json_object_get(root, "quantization_config");
-    model->weight_format = FORMAT_BF16;
-    model->expert_weight_format = FORMAT_BF16;
-    model->kv_format = FORMAT_BF16;
-    if (is_absent(quantization))
-        return true;
-    const char *method = json_string_value(json_object_get(quantization, "quant_method"));
-    if (method == NULL)
-        return FAIL(config, "quantization_config", "has no quant_method");
-    if (strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0)
-        return read_fp8(config, quantization);
-    if (strcmp(method, "mxfp4") == 0) {
-        set_formats(config, quantization, FORMAT_FP4);
-        return true;
-    }
-    if (strcmp(method, "gptq") == 0 || strcmp(method, "awq") == 0)
-        return read_int4(config, quantization);
-    if (strcmp(method, "compressed-tensors") == 0)
-        return read_groups(config, quantization);
-    if (strcmp(method, "modelopt") == 0)
-        return read_modelopt(config, quantization);
-    return FAIL(config, "quant_method",
-                "'%s' is not modelled; expected fp8, mxfp4, gptq, awq, compressed-tensors or modelopt", method);
 }
 
 /* ---- The file ---------------------------------------------------------------------------------------------------- */
 
-static bool read_root(struct config *config, const json_t *root)
+/* Python writes numbers that JSON has no words for. A copy of the text in which each is a number that no key that is
+ * read may have, on the same line; and without a byte order mark. NULL: out of memory. */
+static char *plain_json(const char *text, size_t *length)
 {
-    config->object = root;
-    if (!json_is_object(root)) {
-        user_error_set(config->error, config->file, 1, NULL, "expected an object, the config.json of a model");
-        return false;
+    static const struct {
+        const char *word;
+        const char *number;
+    } words[] = {{"Infinity", "1.0e+308"}, {"NaN", "0.5"}};
+    size_t skip = *length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    char *copy = malloc(*length - skip + 1);
+    if (copy == NULL)
+        return NULL;
+    *length -= skip;
+    memcpy(copy, text + skip, *length);
+    copy[*length] = '\0';
+    bool quoted = false;
+    for (size_t at = 0; at < *length; at++) {
+        if (quoted && copy[at] == '\\')
+            at++;
+        else if (copy[at] == '"')
+            quoted = !quoted;
+        for (size_t k = 0; !quoted && k < LENGTH(words); k++) {
+            size_t width = strlen(words[k].word);
+            if (at + width <= *length && memcmp(copy + at, words[k].word, width) == 0)
+                memcpy(copy + at, words[k].number, width);
+        }
     }
-    /* Models with eyes keep the language model in an object of its own. */
-    if (json_is_object(json_object_get(root, "text_config")))
-        config->object = json_object_get(root, "text_config");
-    const struct family *family = find_family(config);
-    return family != NULL && family->read(config) && read_formats(config, root);
+    return copy;
 }
 
-bool model_config_read(const char *file, const char *text, size_t length, struct architecture *architecture,
-                       struct user_error *error)
+/* Reads a file into *config, whose text and root the caller frees. */
+static bool load_file(const struct model_file *file, struct config *config)
 {
+    size_t length = file->length;
     json_error_t where;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
-    memset(architecture, 0, sizeof *architecture);
-    if (root == NULL) {
-        user_error_set(error, file, where.line, NULL, "%s", where.text);
+    char *text = plain_json(file->text, &length);
+    config->file = file->path;
+    config->text = text;
+    if (text == NULL) {
+        user_error_set(config->error, file->path, 0, NULL, "out of memory");
         return false;
     }
-    struct config config = {.file = file, .text = text, .model = architecture, .error = error};
-    bool good = read_root(&config, root);
-    json_decref(root);
+    config->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
+    config->object = config->root;
+    if (config->root == NULL) {
+        user_error_set(config->error, file->path, where.line, NULL, "%s", where.text);
+        return false;
+    }
+    if (!json_is_object(config->root)) {
+        user_error_set(config->error, file->path, 1, NULL, "expected an object, the %s of a model",
+                       config->model == NULL ? "hf_quant_config.json" : "config.json");
+        return false;
+    }
+    return true;
+}
+
+static void free_file(struct config *config)
+{
+    json_decref(config->root);
+    free(config->text);
+}
+
+bool model_config_read(const char *name, const struct model_file *file, const struct model_file *quantization,
+                       struct architecture *architecture, struct user_error *error)
+{
+    struct config config = {.model = architecture, .error = error};
+    struct config beside = {.error = error};
+    memset(architecture, 0, sizeof *architecture);
+    bool good = load_file(file, &config) && (quantization == NULL || load_file(quantization, &beside));
+    beside.model = architecture;
+    if (good) {
+        /* Models with eyes keep the language model in an object of its own. */
+        if (json_is_object(json_object_get(config.root, "text_config")))
+            config.object = json_object_get(config.root, "text_config");
+        const struct family *family = find_family(&config);
+        good = family != NULL && family->read(&config) &&
+               model_formats_read(&config, name, quantization == NULL ? NULL : &beside);
+    }
+    free_file(&config);
+    free_file(&beside);
     return good;
 }

@@ -1,14 +1,17 @@
 /* A model from the config.json that its makers publish beside the weights.
  *
- * Known are the families whose parts the cost model knows: Llama, Qwen2, Qwen3, Qwen3-MoE, Mixtral, DeepSeek V2 and V3
- * (R1), DeepSeek V3.2 and GLM-5 with sparse attention, Kimi-K2, GLM-4.5, gpt-oss and MiniMax-M2. Any other family, and
- * any feature of a known one that would change the arithmetic and is not modelled, is refused by name: a model that is
- * half understood would give wrong numbers without a sign.
+ * Known are the families of the table in model_config.c, whose parts the cost model knows, as language models also
+ * where they see. Any other family, and any feature of a known one that would change the arithmetic and is not
+ * modelled, is refused by name and reason: a model that is half understood would give wrong numbers without a sign.
  *
  * Formats: `quantization_config` decides (fp8, fp8 with 128 x 128 blocks, mxfp4, GPTQ and AWQ of 4 bits,
- * compressed-tensors, modelopt); without one the weights are bf16. Parts that the file exempts from quantization, by
- * naming the attention, stay bf16. The cache is bf16 unless the file says fp8. Layers for multi-token prediction give
- * the model a tail: the hidden state and the logits of the last position.
+ * compressed-tensors, modelopt with or without a method), or hf_quant_config.json beside the file; without either the
+ * weights are what torch_dtype says, which must be bfloat16 or float16, and the model's name must not say otherwise.
+ * Parts that the file exempts from quantization stay bf16, where that is the same in all layers. The cache is bf16
+ * unless kv_cache_scheme or kv_cache_quant_algo says fp8. Layers for multi-token prediction give the model a tail: the
+ * hidden state and the logits of the last position.
+ *
+ * Files are what Python's json writes: Infinity and NaN, which no key that is read may be, and a byte order mark.
  */
 #ifndef TANDEM_WORLD_SCENARIO_MODEL_CONFIG_H
 #define TANDEM_WORLD_SCENARIO_MODEL_CONFIG_H
@@ -19,9 +22,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Fills *architecture, its name excepted, from the text of a file that errors call `file`. False with *error set. Any
- * bytes are safe. */
-bool model_config_read(const char *file, const char *text, size_t length, struct architecture *architecture,
-                       struct user_error *error);
+struct model_file {
+    const char *path; /* as errors call it */
+    const char *text; /* ends with 0 */
+    size_t length;
+};
+
+/* Fills *architecture, its name excepted, from a config.json and the hf_quant_config.json beside it (NULL: there is
+ * none) of a model that people call `name`. False with *error set. Any bytes are safe. */
+bool model_config_read(const char *name, const struct model_file *file, const struct model_file *quantization,
+                       struct architecture *architecture, struct user_error *error);
 
 #endif

@@ -53,6 +53,33 @@ enum trace_format {
     TRACE_FORMAT_SERVEGEN = 4, /* clients, from which requests are drawn */
 };
 
+enum trace_unit { TRACE_UNIT_S = 1, TRACE_UNIT_MS = 2, TRACE_UNIT_US = 3, TRACE_UNIT_NS = 4 };
+
+#define TRACE_IGNORE_MAX 8
+
+/* Tokens of a prefix block in the Mooncake traces (kvcache-ai/Mooncake, FAST25-release). */
+#define MOONCAKE_BLOCK_TOKENS 512
+
+/* How a trace is to be read. */
+struct trace_options {
+    enum trace_format format;
+    uint32_t block_tokens;    /* mooncake: tokens of a prefix block; 0: 512 */
+    uint32_t blocks_together; /* so many blocks of the file are one prefix block; 0: each by itself. Derived: pages of
+                                 the pools may be larger than blocks, and prefixes are shared in whole pages */
+    enum trace_unit unit;     /* of times that are bare numbers; 0: as the format or the column's name has it */
+    char arrival[64];         /* csv: which columns; "": those whose names are known */
+    char prompt[64];
+    char output[64];
+    bool outputs_drawn;    /* rows without an output are allowed: the load's `output` says how long it is */
+    uint32_t ignore_count; /* columns or keys that are passed over */
+    char ignore[TRACE_IGNORE_MAX][48];
+};
+
+static inline uint32_t trace_block_tokens(const struct trace_options *options)
+{
+    return options->block_tokens != 0 ? options->block_tokens : MOONCAKE_BLOCK_TOKENS;
+}
+
 struct load {
     enum arrival_kind arrivals;
     uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
@@ -72,7 +99,7 @@ struct load {
     struct length_distribution output;
     char trace_path[1024]; /* resolved, absolute */
     char trace_sha256[65]; /* of the file's bytes, hex: part of the identity in the path's stead */
-    enum trace_format trace_format;
+    struct trace_options trace;
     int64_t trace_window_start_ns;   /* from the first arrival of the file */
     int64_t trace_window_ns;         /* 0: to the end */
     uint32_t trace_repeat;           /* how often the window is played, at least 1 */
@@ -179,7 +206,7 @@ struct plan_space {
     uint32_t nodes_max;        /* machines in all; 0: only the pools' own ranges limit */
     uint32_t requests;         /* requests of one probing run */
     uint32_t seeds;            /* runs per probed rate, at least 2 */
-    uint32_t compare_mixed;    /* 1: also plan colocated serving on the same machines */
+    uint32_t compare_mixed;    /* 1: also plan aggregated serving on the same machines */
 };
 
 struct vary {

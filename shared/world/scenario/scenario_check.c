@@ -31,13 +31,15 @@ static void check_experts(const struct cursor *root, const char *path, const str
             fail_in(root, path, "dense_layers", "must be at most layers (%u), not %u", model->layers,
                     model->dense_layers);
     }
-    if ((model->experts == 0 || model->dense_layers > 0) && model->intermediate == 0)
+    if (architecture_dense_before(model, model->layers) > 0 && model->intermediate == 0)
         fail_in(root, path, "intermediate", "missing; the model has dense layers");
 }
 
 /* `path` is "model", or where a draft model stands. */
 static void check_model(const struct cursor *root, const char *path, const struct architecture *model)
 {
+    if (model->fp4_block != 16 && model->fp4_block != 32)
+        fail_in(root, path, "fp4_block", "must be 16 or 32, not %u", model->fp4_block);
     if (model->attention == ATTENTION_MLA) {
         if (model->latent_dim == 0 || model->rope_dim == 0 || model->nope_dim == 0 || model->value_dim == 0)
             fail_in(root, path, "attention", "mla needs latent_dim, rope_dim, nope_dim and value_dim");

@@ -65,6 +65,21 @@ static void read_function(const struct cursor *root, const char *key, const char
     lua_setfield(L, LUA_REGISTRYINDEX, registry_key);
 }
 
+/* Prefixes are shared in whole pages: where the blocks of a trace are smaller, those of a page are taken together. */
+static void take_blocks_together(struct scenario *scenario)
+{
+    struct trace_options *trace = &scenario->load.trace;
+    if (scenario->load.arrivals != ARRIVAL_TRACE || trace->format != TRACE_FORMAT_MOONCAKE_JSONL)
+        return;
+    uint32_t block = trace_block_tokens(trace);
+    uint32_t page = 0;
+    for (uint32_t k = 0; k < scenario->pool_count; k++)
+        if (scenario->pools[k].scheduler.prefix_cache && scenario->pools[k].page_tokens > page)
+            page = scenario->pools[k].page_tokens;
+    if (page > block && page % block == 0)
+        trace->blocks_together = page / block;
+}
+
 static void read_scenario(const struct cursor *root, struct scenario *scenario)
 {
     lua_State *L = root->reader->L;
@@ -83,6 +98,7 @@ static void read_scenario(const struct cursor *root, struct scenario *scenario)
     lua_pop(L, 1);
     read_function(root, "expect", EXPECT_KEY);
     read_function(root, "expect_plan", EXPECT_PLAN_KEY);
+    take_blocks_together(scenario);
     scenario_check(root, scenario);
     scenario_identify(scenario);
 }

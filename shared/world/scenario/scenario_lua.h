@@ -1,6 +1,6 @@
 /* Scenario files: loading, overriding, sweeping, explaining, and the checks a scenario makes of its own result.
  *
- * A scenario is a Lua file that returns scenario { ... }; scenarios/README.md is the reference of the language. Loading
+ * A scenario is a Lua file that returns scenario { ... }; docs/reference-language.md says what may stand in it. Loading
  * resolves it to the plain struct of scenario.h; the Lua state stays alive beside it for expect(r). A scenario is used
  * by one thread at a time; its plain struct may be read by many once loading is over.
  */

@@ -99,6 +99,7 @@ static void visit_steps(const struct walk *walk, const char *machine, const stru
         visit_fields(walk, path, &schema_steps, table);
         if (table->draft_tokens > 0)
             visit_fields(walk, path, &schema_steps_draft, table);
+        visit_said(walk, path, &schema_steps_flight, table);
         snprintf(part, sizeof part, "%s.sharding", path);
         visit_fields(walk, part, &schema_sharding, &table->parallelism);
         snprintf(part, sizeof part, "%s.prefill", path);
@@ -115,7 +116,18 @@ static void visit_draft(const struct walk *walk, const struct pool *pool)
     if (pool->scheduler.draft_tokens == 0)
         return;
     snprintf(path, sizeof path, "pools.%s.draft", pool->name);
-    visit_fields(walk, path, &schema_draft, pool);
+    bool listed = pool->scheduler.place_permille[0] > 0;
+    for (uint32_t k = 0; k < schema_draft.count; k++) {
+        const struct schema one = {&schema_draft.fields[k], 1};
+        if (!listed || strcmp(one.fields->key, "acceptance") != 0)
+            visit_fields(walk, path, &one, pool);
+    }
+    for (uint32_t k = 0; listed && k < pool->scheduler.draft_tokens; k++) {
+        char text[FIELD_TEXT_SIZE];
+        snprintf(path, sizeof path, "pools.%s.draft.acceptance.%u", pool->name, k + 1);
+        quantity_text(QUANTITY_SHARE, pool->scheduler.place_permille[k], text);
+        walk->visit(walk->context, path, text);
+    }
     snprintf(path, sizeof path, "pools.%s.draft.head", pool->name);
     walk->visit(walk->context, path, pool->draft.head == DRAFT_MTP ? "\"mtp\"" : "model");
     if (pool->draft.head == DRAFT_MODEL)
@@ -201,6 +213,18 @@ static void visit_load(const struct walk *walk, const struct load *load)
         visit_lengths(walk, "load.prompt", &load->prompt);
         visit_lengths(walk, "load.output", &load->output);
         return;
+    }
+    if (load->trace.outputs_drawn)
+        visit_lengths(walk, "load.output", &load->output);
+    if (load->trace.arrival[0] != '\0') {
+        walk->visit(walk->context, "load.columns.arrival", load->trace.arrival);
+        walk->visit(walk->context, "load.columns.prompt", load->trace.prompt);
+        walk->visit(walk->context, "load.columns.output", load->trace.output);
+    }
+    for (uint32_t i = 0; i < load->trace.ignore_count; i++) {
+        char path[READ_PATH_SIZE];
+        snprintf(path, sizeof path, "load.ignore.%u", i + 1);
+        walk->visit(walk->context, path, load->trace.ignore[i]);
     }
     snprintf(text, sizeof text, "sha256 %s", load->trace_sha256);
     walk->visit(walk->context, "load.file", text);

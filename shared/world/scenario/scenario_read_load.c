@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define LENGTH(list) (sizeof(list) / sizeof((list)[0]))
 
@@ -162,9 +163,68 @@ static void read_window(const struct cursor *trace, struct load *load)
     lua_pop(L, 1);
 }
 
+/* A name of a column, in `text`. */
+static void read_column(const struct cursor *table, const char *key, char *text, size_t size)
+{
+    lua_State *L = table->reader->L;
+    cursor_push(table, key);
+    if (lua_type(L, -1) != LUA_TSTRING || lua_rawlen(L, -1) == 0 || lua_rawlen(L, -1) >= size)
+        cursor_fail(table, key, "the name of a column is wanted, of at most %zu letters", size - 1);
+    snprintf(text, size, "%s", lua_tostring(L, -1));
+    lua_pop(L, 1);
+}
+
+/* columns = { arrival = "...", prompt = "...", output = "..." }, ignore = { "...", ... } */
+static void read_names(const struct cursor *cursor, struct trace_options *options)
+{
+    static const char *const kinds[] = {"arrival", "prompt", "output"};
+    lua_State *L = cursor->reader->L;
+    bool columns = cursor_push(cursor, "columns") != LUA_TNIL;
+    lua_pop(L, 1);
+    if (columns) {
+        if (options->format != TRACE_FORMAT_CSV)
+            cursor_fail(cursor, "columns", "has a meaning with format = \"csv\"");
+        cursor_push_table(cursor, "columns", NULL);
+        struct cursor table = cursor_below(cursor, "columns");
+        read_no_others(&table, NULL, kinds, LENGTH(kinds));
+        read_column(&table, "arrival", options->arrival, sizeof options->arrival);
+        read_column(&table, "prompt", options->prompt, sizeof options->prompt);
+        read_column(&table, "output", options->output, sizeof options->output);
+        lua_pop(L, 1);
+    }
+    bool ignore = cursor_push(cursor, "ignore") != LUA_TNIL;
+    lua_pop(L, 1);
+    if (!ignore)
+        return;
+    cursor_push_table(cursor, "ignore", NULL);
+    struct cursor table = cursor_below(cursor, "ignore");
+    options->ignore_count = (uint32_t)lua_rawlen(L, table.index);
+    if (options->ignore_count < 1 || options->ignore_count > TRACE_IGNORE_MAX)
+        cursor_fail(cursor, "ignore", "1 to %d names are wanted, as in { \"class\" }", TRACE_IGNORE_MAX);
+    for (uint32_t i = 0; i < options->ignore_count; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%u", i + 1);
+        read_column(&table, key, options->ignore[i], sizeof options->ignore[i]);
+    }
+    lua_pop(L, 1);
+}
+
 static void read_trace(const struct cursor *cursor, struct load *load)
 {
     lua_State *L = cursor->reader->L;
+    bool outputs = cursor_push(cursor, "output") != LUA_TNIL;
+    lua_pop(L, 1);
+    if (outputs && load->trace.format != TRACE_FORMAT_MOONCAKE_JSONL)
+        cursor_fail(cursor, "output", "has a meaning with format = \"mooncake\", whose lines may leave it out");
+    if (load->trace.block_tokens > 0 && load->trace.format != TRACE_FORMAT_MOONCAKE_JSONL)
+        cursor_fail(cursor, "block", "has a meaning with format = \"mooncake\"");
+    if (load->trace.unit != 0 && load->trace.format != TRACE_FORMAT_MOONCAKE_JSONL &&
+        load->trace.format != TRACE_FORMAT_CSV)
+        cursor_fail(cursor, "time_unit", "has a meaning with format = \"mooncake\" or \"csv\"");
+    load->trace.outputs_drawn = outputs;
+    if (outputs)
+        read_lengths(cursor, "output", &load->output);
+    read_names(cursor, &load->trace);
     int type = cursor_push(cursor, "file");
     if (type != LUA_TSTRING)
         cursor_fail(cursor, "file", "%sthe path of a trace is wanted", type == LUA_TNIL ? "missing; " : "");
@@ -194,7 +254,7 @@ void scenario_read_load(const struct cursor *root, struct load *load)
 {
     static const char *const generated[] = {"prompt", "output"};
     static const char *const conversed[] = {"turns", "first", "prompt", "output"};
-    static const char *const recorded[] = {"file", "window"};
+    static const char *const recorded[] = {"file", "window", "columns", "ignore", "output"};
     static const char *const listed[] = {"requests"};
     lua_State *L = root->reader->L;
     cursor_push(root, "load");

@@ -122,6 +122,33 @@ static void read_engine(const struct cursor *pool, struct engine *engine)
     lua_pop(L, 1);
 }
 
+/* acceptance = { percent(76), percent(62), ... }: a share for each place. Read so, what is left for the schema is 0. */
+static bool read_places(const struct cursor *draft, uint16_t *places, uint32_t *count)
+{
+    static const struct field share = {
+        .kind = FIELD_QUANTITY, .quantity = QUANTITY_SHARE, .width = 2, .required = true, .min = 0, .max = 1000};
+    lua_State *L = draft->reader->L;
+    bool listed = cursor_push(draft, "acceptance") == LUA_TTABLE && lua_units_get(L, -1) == NULL;
+    lua_pop(L, 1);
+    if (!listed)
+        return false;
+    cursor_push_table(draft, "acceptance", NULL);
+    struct cursor list = cursor_below(draft, "acceptance");
+    *count = read_list_length(&list, DRAFT_TOKENS_MAX, "DRAFT_TOKENS_MAX");
+    for (uint32_t k = 0; k < *count; k++) {
+        char key[16];
+        snprintf(key, sizeof key, "%u", k + 1);
+        struct field field = share;
+        field.key = key;
+        const struct schema one = {&field, 1};
+        read_fields(&list, &one, &places[k]);
+        if (k > 0 && places[k] > places[k - 1])
+            cursor_fail(&list, key, "more than the place before it, without which it is not accepted");
+    }
+    lua_pop(L, 1);
+    return true;
+}
+
 /* draft = { tokens = 3, acceptance = percent(80), head = "mtp" or model { ... } }; absent: nothing is drafted. */
 static void read_draft(const struct cursor *pool, struct pool *result)
 {
@@ -135,7 +162,19 @@ static void read_draft(const struct cursor *pool, struct pool *result)
     cursor_push_table(pool, "draft", NULL);
     struct cursor cursor = cursor_below(pool, "draft");
     read_no_others(&cursor, &schema_draft, others, LENGTH(others));
+    struct scheduler_policy *scheduler = &result->scheduler;
+    uint32_t places = 0;
+    bool listed = read_places(&cursor, scheduler->place_permille, &places);
+    cursor_push(&cursor, "acceptance"); /* back in its place afterwards: other pools may share the table */
+    if (listed) {
+        lua_units_push(L, QUANTITY_SHARE, 0);
+        lua_setfield(L, -3, "acceptance");
+    }
     read_fields(&cursor, &schema_draft, result);
+    lua_setfield(L, -2, "acceptance");
+    if (listed && places != scheduler->draft_tokens)
+        cursor_fail(&cursor, "acceptance", "%u places for %u tokens; one share, or one for each token, is wanted",
+                    places, scheduler->draft_tokens);
     int type = cursor_push(&cursor, "head");
     const struct word_mark *mark = scenario_word(L, -1);
     bool mtp = type == LUA_TNIL || (type == LUA_TSTRING && strcmp(lua_tostring(L, -1), "mtp") == 0);

@@ -13,9 +13,6 @@
 #define U32 INT64_C(0xffffffff)
 #define ANY INT64_MAX
 
-/* Engines verify up to 8 tokens a sequence without a tree. */
-#define DRAFT_TOKENS_MAX 8
-
 /* One macro per kind of key. Those that are not required carry their default. */
 /* clang-format off */
 #define COUNT_REQUIRED(key, type, member, min, max, limit)                                                             \
@@ -55,6 +52,11 @@ static const struct field_name weight_names[] = {{"bf16", FORMAT_BF16},
                                                  {"fp8_block", FORMAT_FP8_BLOCK},
                                                  {"fp4", FORMAT_FP4},
                                                  {"int4", FORMAT_INT4}};
+
+/* Of a part of the model: "same" is what stands for the whole. */
+static const struct field_name part_weight_names[] = {{"same", 0},         {"bf16", FORMAT_BF16},
+                                                      {"fp8", FORMAT_FP8}, {"fp8_block", FORMAT_FP8_BLOCK},
+                                                      {"fp4", FORMAT_FP4}, {"int4", FORMAT_INT4}};
 static const struct field_name cache_names[] = {{"bf16", FORMAT_BF16}, {"fp8", FORMAT_FP8}};
 
 static const struct field model_fields[] = {
@@ -62,6 +64,7 @@ static const struct field model_fields[] = {
     NAME_REQUIRED("attention", struct architecture, attention, attention_names),
     COUNT_REQUIRED("layers", struct architecture, layers, 1, LAYERS_MAX, "LAYERS_MAX"),
     COUNT("dense_layers", struct architecture, dense_layers, 0, 0, LAYERS_MAX, "LAYERS_MAX"),
+    COUNT("moe_interval", struct architecture, moe_interval, 0, 0, LAYERS_MAX, "LAYERS_MAX"),
     COUNT_REQUIRED("hidden", struct architecture, hidden, 1, 1 << 20, NULL),
     COUNT_REQUIRED("heads", struct architecture, heads, 1, 1 << 12, NULL),
     COUNT_REQUIRED("kv_heads", struct architecture, kv_heads, 1, KV_HEADS_MAX, "KV_HEADS_MAX"),
@@ -83,7 +86,10 @@ static const struct field model_fields[] = {
     COUNT("index_heads", struct architecture, index_heads, 0, 0, 1 << 10, NULL),
     COUNT("index_dim", struct architecture, index_dim, 0, 0, 1 << 12, NULL),
     NAME_REQUIRED("weights", struct architecture, weight_format, weight_names),
+    NAME("attention_weights", struct architecture, attention_weight_format, 0, part_weight_names),
+    NAME("output_weights", struct architecture, output_weight_format, 0, part_weight_names),
     NAME("expert_weights", struct architecture, expert_weight_format, 0, weight_names), /* 0: as weights */
+    COUNT("fp4_block", struct architecture, fp4_block, 16, 16, 32, NULL),
     NAME("kv", struct architecture, kv_format, FORMAT_BF16, cache_names),
     COUNT("draft_layers", struct architecture, draft_layers, 0, 0, 16, NULL),
     FLAG("tied_embeddings", struct architecture, tied_embeddings, 0),
@@ -151,6 +157,12 @@ static const struct field steps_draft_fields[] = {
 };
 const struct schema schema_steps_draft = {steps_draft_fields, LENGTH(steps_draft_fields)};
 
+/* Likewise: where several launches are in flight. */
+static const struct field steps_flight_fields[] = {
+    COUNT("in_flight", struct step_table, in_flight, 1, 1, STAGES_MAX, "STAGES_MAX"),
+};
+const struct schema schema_steps_flight = {steps_flight_fields, LENGTH(steps_flight_fields)};
+
 static const struct field sharding_fields[] = {
     COUNT("tensor", struct parallelism, tensor, 1, 1, RANKS_MAX, "RANKS_MAX"),
     COUNT("data", struct parallelism, data, 1, 1, GROUPS_MAX, "GROUPS_MAX"),
@@ -199,6 +211,9 @@ const struct schema schema_replace = {replace_fields, LENGTH(replace_fields)};
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};
 
+static const struct field_name share_names[] = {
+    {"gpu", MEMORY_SHARE_GPU}, {"static", MEMORY_SHARE_STATIC}, {"free", MEMORY_SHARE_FREE}};
+
 static const struct field engine_fields[] = {
     NAME("kernels", struct engine, kernels, ENGINE_NEUTRAL, engine_names),
     TIME("host", struct engine, host_ns, ENGINE_HOST_NS, 0, NS_PER_S),
@@ -211,6 +226,7 @@ static const struct field engine_fields[] = {
     QUANTITY("overlap", struct engine, overlap_permille, QUANTITY_SHARE, 0, 0, 1000),
     COUNT("receive", struct engine, receive_steps, 0, 0, 1 << 16, NULL),
     COUNT("gather", struct engine, gather_steps, 0, 0, 1 << 16, NULL),
+    NAME("memory_share", struct engine, memory_share, MEMORY_SHARE_GPU, share_names),
 };
 const struct schema schema_engine = {engine_fields, LENGTH(engine_fields)};
 
@@ -249,8 +265,13 @@ static const struct field_name format_names[] = {{"azure", TRACE_FORMAT_AZURE_CS
                                                  {"csv", TRACE_FORMAT_CSV},
                                                  {"servegen", TRACE_FORMAT_SERVEGEN}};
 
+static const struct field_name unit_names[] = {
+    {"own", 0}, {"s", TRACE_UNIT_S}, {"ms", TRACE_UNIT_MS}, {"us", TRACE_UNIT_US}, {"ns", TRACE_UNIT_NS}};
+
 static const struct field trace_fields[] = {
-    NAME_REQUIRED("format", struct load, trace_format, format_names),
+    NAME_REQUIRED("format", struct load, trace.format, format_names),
+    COUNT("block", struct load, trace.block_tokens, 0, 0, 1 << 16, NULL),
+    NAME("time_unit", struct load, trace.unit, 0, unit_names),
     QUANTITY("rate", struct load, rate_micro_per_s, QUANTITY_RATE, 0, 0, RATE_MAX),
     COUNT("repetitions", struct load, trace_repeat, 1, 1, 1 << 20, NULL),
     LOAD_REQUESTS,

@@ -1,6 +1,6 @@
 /* The keys of the scenario language, as data: what each is called, what it holds, its default and its limits. Reading,
- * checking, `explain`, the canonical text and the reference in scenarios/README.md all follow these tables, so that
- * none can know a key the others do not. Every default is written here and nowhere else.
+ * checking, `explain`, the canonical text and docs/reference-language.md all follow these tables, so that none can know
+ * a key the others do not. Every default is written here and nowhere else.
  */
 #ifndef TANDEM_WORLD_SCENARIO_SCENARIO_SCHEMA_H
 #define TANDEM_WORLD_SCENARIO_SCENARIO_SCHEMA_H
@@ -56,6 +56,7 @@ extern const struct schema schema_nic_posting;  /* of struct nic */
 extern const struct schema schema_machine_nics; /* of struct hardware */
 extern const struct schema schema_steps;
 extern const struct schema schema_steps_draft;
+extern const struct schema schema_steps_flight;
 extern const struct schema schema_pool;
 extern const struct schema schema_engine;
 extern const struct schema schema_draft;   /* of struct pool */

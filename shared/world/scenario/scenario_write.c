@@ -74,6 +74,7 @@ static void write_machine(FILE *out, const struct hardware *machine)
             fprintf(out, "steps { ");
             write_fields(out, &schema_steps, table, NULL);
             write_fields(out, &schema_steps_draft, table, NULL);
+            write_fields(out, &schema_steps_flight, table, NULL);
             fprintf(out, "sharding = { ");
             write_fields(out, &schema_sharding, &table->parallelism, NULL);
             fprintf(out, "},");
@@ -100,7 +101,16 @@ static void write_draft(FILE *out, const struct pool *pool)
     if (pool->scheduler.draft_tokens == 0)
         return;
     fprintf(out, "      draft = { ");
-    write_fields(out, &schema_draft, pool, NULL);
+    static const char *const by_place[] = {"acceptance", NULL};
+    const struct scheduler_policy *scheduler = &pool->scheduler;
+    bool listed = scheduler->place_permille[0] > 0;
+    write_fields(out, &schema_draft, pool, listed ? by_place : NULL);
+    for (uint32_t k = 0; listed && k < scheduler->draft_tokens; k++) {
+        char share[QUANTITY_TEXT_SIZE];
+        quantity_text(QUANTITY_SHARE, scheduler->place_permille[k], share);
+        fprintf(out, "%s%s%s", k == 0 ? "acceptance = { " : "", share,
+                k + 1 == scheduler->draft_tokens ? " }, " : ", ");
+    }
     if (pool->draft.head == DRAFT_MODEL)
         write_model(out, "head", &pool->draft.model);
     fprintf(out, "},\n");

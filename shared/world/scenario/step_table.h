@@ -41,6 +41,7 @@ struct step_table {
     char model[64];
     struct parallelism parallelism;
     uint32_t draft_tokens; /* that every sequence drafts in these steps, by the model's own draft layers */
+    uint32_t in_flight;    /* launches that the runtime had in the pipeline stages at once, and has */
     int64_t first_layer_ns;
     int64_t launch_ns; /* of each launch of decode steps, beyond the steps: those who take part wake up */
     struct step_grid prefill;
