@@ -361,6 +361,7 @@ struct table *fabric_bench_speeds(void)
     table_column(table, "of_bare_percent", "of bare %");
     table_column(table, "of_bare_low_percent", "low");
     table_column(table, "of_bare_high_percent", "high");
+    table_column(table, "verdict", "");
     return table;
 }
 
@@ -395,6 +396,7 @@ static void add_speed(struct table *table, const char *provider, const char *kin
     table_fixed(table, stream->of_bare, 1);
     table_fixed(table, stream->of_bare_low, 1);
     table_fixed(table, stream->of_bare_high, 1);
+    table_text(table, 5 * (stream->of_bare_high - stream->of_bare_low) > stream->of_bare ? "noise" : "");
 }
 
 static void add_percentiles(struct table *table, const struct fabric_bench_percentiles *latency)

@@ -35,6 +35,7 @@ static bool measure_fabric(const struct calibration *what, struct profile *profi
         !fabric_profiler(config, progress, times, why, why_size) ||
         !nic_fit(times->single, FABRIC_SIZES, times->stream, FABRIC_SIZES, &hardware->nic, why, why_size))
         return false;
+    profile->misfit = nic_misfit(times->single, FABRIC_SIZES, times->stream, FABRIC_SIZES, &hardware->nic);
     snprintf(hardware->nic.name, sizeof hardware->nic.name, "%s", times->provider);
     hardware->nic.posting_ps = times->posting_ps;
     hardware->nic.posts_together = 1; /* the fabric thread of an instance posts for all its ranks */
@@ -71,6 +72,33 @@ static bool measure(const struct calibration *what, struct calibrated *result, s
         }
     }
     return true;
+}
+
+/* What a busy machine gives is no property of it: better no profile than one that is noise. */
+static bool fits(const struct calibration *what, const struct calibrated *result, struct user_error *error)
+{
+    const struct profile *profile = &result->profile;
+    const struct machine_load *load = &profile->load;
+    uint32_t allowed = what->misfit_permille;
+    char busy[96] = "";
+    if (machine_busy(load))
+        snprintf(busy, sizeof busy, "; the load average was %u.%02u on %u processors", load->load_permille / 1000,
+                 load->load_permille % 1000 / 10, load->processors);
+    if (profile->misfit.alone_permille > allowed || profile->misfit.streamed_permille > allowed)
+        user_error_set(error, NULL, 0, NULL,
+                       "no profile is written: the fits miss the measured writes by %u.%u %% alone and %u.%u %% "
+                       "streamed, on average, and --misfit allows %u %%%s",
+                       profile->misfit.alone_permille / 10, profile->misfit.alone_permille % 10,
+                       profile->misfit.streamed_permille / 10, profile->misfit.streamed_permille % 10, allowed / 10,
+                       busy);
+    for (uint32_t t = 0; t < result->plan.count && !error->set; t++)
+        if (result->quality[t].spread_permille > (int64_t)allowed)
+            user_error_set(error, NULL, 0, NULL,
+                           "no profile is written: the steps of %s spread by %lld.%lld %% from round to round, and "
+                           "--misfit allows %u %%%s",
+                           result->plan.item[t].name, (long long)result->quality[t].spread_permille / 10,
+                           (long long)result->quality[t].spread_permille % 10, allowed / 10, busy);
+    return !error->set;
 }
 
 /* The scenarios for real, when everything else has been measured. */
@@ -123,5 +151,6 @@ bool calibrate(const struct calibration *what, struct calibrated *result, struct
     progress_end(progress);
     if (why[0] != '\0')
         user_error_set(error, NULL, 0, NULL, "%s", why);
+    good = good && fits(what, result, error);
     return good && (!what->in_run || correct(what, result, error));
 }

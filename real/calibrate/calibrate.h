@@ -17,7 +17,8 @@ struct calibration {
     size_t scenario_count;
     const struct scenario_override *sets; /* what the scenarios are loaded with */
     size_t set_count;
-    bool in_run; /* correct the figures by a run of each scenario (in_run.h) */
+    uint32_t misfit_permille; /* fits that miss by more on average are refused, and steps that spread by more */
+    bool in_run;              /* correct the figures by a run of each scenario (in_run.h) */
 };
 
 struct calibrated {

@@ -141,3 +141,21 @@ int64_t nic_paged_ps(const struct nic *nic, uint64_t bytes)
     double wire = (double)bytes * 1e12 / (double)nic->bytes_per_s;
     return (int64_t)(paged((double)nic->gap_ps, wire, (double)nic->knee_permille / 1000) + 0.5);
 }
+
+static uint32_t missed_permille(const struct write_time *points, size_t count, const struct nic *nic,
+                                int64_t (*fitted_ps)(const struct nic *nic, uint64_t bytes))
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += fabs((double)fitted_ps(nic, points[i].bytes) / (double)points[i].ps - 1);
+    return (uint32_t)fmin(1e9, sum / (double)count * 1000 + 0.5);
+}
+
+struct nic_misfit nic_misfit(const struct write_time *singles, size_t single_count, const struct write_time *stream,
+                             size_t stream_count, const struct nic *nic)
+{
+    return (struct nic_misfit){
+        .alone_permille = missed_permille(singles, single_count, nic, nic_single_ps),
+        .streamed_permille = missed_permille(stream, stream_count, nic, nic_paged_ps),
+    };
+}

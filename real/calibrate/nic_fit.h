@@ -25,6 +25,15 @@ struct write_time {
 bool nic_fit(const struct write_time *singles, size_t single_count, const struct write_time *stream,
              size_t stream_count, struct nic *nic, char *error, size_t error_size);
 
+/* By how much the parameters miss the points they were fitted to, in thousandths of the measured time, on average. */
+struct nic_misfit {
+    uint32_t alone_permille;
+    uint32_t streamed_permille;
+};
+
+struct nic_misfit nic_misfit(const struct write_time *singles, size_t single_count, const struct write_time *stream,
+                             size_t stream_count, const struct nic *nic);
+
 /* What the parameters say, in picoseconds. */
 int64_t nic_single_ps(const struct nic *nic, uint64_t bytes);
 int64_t nic_paged_ps(const struct nic *nic, uint64_t bytes);

@@ -3,6 +3,7 @@
 #include "real/calibrate/profile.h"
 
 #include "base/arith.h"
+#include "host/busy.h"
 #include "host/build_info.h"
 
 #include <errno.h>
@@ -37,14 +38,12 @@ static void processor_name(char *name, size_t size)
 
 void profile_describe_host(struct profile *profile)
 {
-    double load = 0;
     time_t now = time(NULL);
     struct tm utc;
     gmtime_r(&now, &utc);
     strftime(profile->date, sizeof profile->date, "%Y-%m-%d %H:%M UTC", &utc);
     processor_name(profile->processor, sizeof profile->processor);
-    profile->processors = (uint32_t)max_i64(1, sysconf(_SC_NPROCESSORS_ONLN));
-    profile->load_permille = getloadavg(&load, 1) == 1 ? (uint32_t)(load * 1000) : 0;
+    profile->load = machine_load();
 }
 
 /* ---- Values ------------------------------------------------------------------------------------------------------ */
@@ -146,8 +145,8 @@ static void print_head(FILE *file, const struct profile *profile)
 {
     fprintf(file, "%s\n", first_line);
     fprintf(file, "-- On %s, %" PRIu32 " processors (%s), load average %" PRIu32 ".%02" PRIu32 " before it began;\n",
-            profile->date, profile->processors, profile->processor, profile->load_permille / 1000,
-            profile->load_permille % 1000 / 10);
+            profile->date, profile->load.processors, profile->processor, profile->load.load_permille / 1000,
+            profile->load.load_permille % 1000 / 10);
     fprintf(file, "-- tandem %s, build %.12s. What is not said to be measured is from %s.\n", build_version,
             build_identity, profile->base);
 }

@@ -7,6 +7,7 @@
 #include "host/user_error.h"
 #include "real/calibrate/fabric_profiler.h"
 #include "real/calibrate/in_run.h"
+#include "host/busy.h"
 #include "real/calibrate/step_profiler.h"
 
 #include <stdio.h>
@@ -15,12 +16,12 @@ struct profile {
     struct hardware hardware; /* the base with what was measured in place */
     const char *base;         /* name of the base */
     const char *device;
-    char date[32];          /* "2026-11-29 18:20 UTC" */
-    char processor[128];    /* model name */
-    uint32_t processors;    /* online */
-    uint32_t load_permille; /* load average of the last minute, at the start */
+    char date[32];            /* "2026-11-29 18:20 UTC" */
+    char processor[128];      /* model name */
+    struct machine_load load; /* at the start */
     uint32_t rounds;
     struct fabric_times fabric;
+    struct nic_misfit misfit; /* of the NIC's parameters */
     const struct step_plan *steps;
     const struct step_quality *quality; /* [steps->count] */
     const struct in_run *in_run;        /* by which steps and messages are corrected; NULL: they are not */

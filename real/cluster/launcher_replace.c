@@ -7,6 +7,7 @@
  */
 #include "real/cluster/launcher_internal.h"
 
+#include "real/cluster/memory_need.h"
 #include "base/arith.h"
 #include "real/memory/shared_memory.h"
 
@@ -16,6 +17,9 @@
 
 /* Replacements in a row that end before they take part, until no more are started: something else is wrong then. */
 #define IN_VAIN_MAX 3u
+
+/* Memory that a run takes, from which on it is told: less is nobody's concern. */
+#define TOLD_BYTES (UINT64_C(1) << 30)
 
 static struct children_config config_of(const struct launcher *launcher)
 {
@@ -50,6 +54,15 @@ static void child_died(void *self, uint32_t node)
 bool launcher_start_children(struct launcher *launcher, char *error, size_t error_size)
 {
     struct children_config config = config_of(launcher);
+    struct memory_need need;
+    struct memory_there there = memory_there_now(launcher->options);
+    char text[256];
+    if (!memory_need_of(&launcher->world, launcher->options, &need, error, error_size) ||
+        !memory_suffices(&need, &there, error, error_size))
+        return false;
+    memory_need_text(&need, text, sizeof text);
+    if (memory_need_total(&need) >= TOLD_BYTES)
+        run_notice(launcher->run, "takes %s", text);
     launcher->children = children_start(&config, error, error_size);
     for (uint32_t i = 1; i < launcher->node_count && launcher->children != NULL; i++)
         real_runtime_watch(launcher->real, children_death_fd(launcher->children, i), child_died, launcher, i);

@@ -65,6 +65,10 @@ struct device_ops {
     const char *name; /* "host", "cuda" */
     /* How many of them this machine has; 0 with one sentence in `error` when none. NULL: always there. */
     uint32_t (*count)(char *error, size_t error_size);
+    /* What make() would take of the machine's memory, beside that for KV. False with one sentence where the model
+     * cannot be. NULL: the device has memory of its own. */
+    bool (*bytes)(const struct device_config *config, uint64_t *weights, uint64_t *buffers, char *error,
+                  size_t error_size);
     /* NULL with one sentence in `error` when the device is absent or the model cannot be. */
     struct device *(*make)(const struct device_config *config, char *error, size_t error_size);
     void (*free)(struct device *device);

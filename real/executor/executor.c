@@ -50,6 +50,43 @@ const struct device_ops *executor_device(const char *name, char *error, size_t e
     return NULL;
 }
 
+/* Of one rank; what it shares with others is still to be filled in. */
+static struct device_config config_of(const struct executor_setup *setup, uint32_t rank)
+{
+    return (struct device_config){
+        .architecture = &setup->architecture,
+        .memory = setup->memory,
+        .rank = rank,
+        .device_first = setup->device_first,
+        .weight_seed = setup->weight_seed,
+        .sequences_max = setup->sequences_max,
+        .tokens_max = setup->tokens_max,
+        .request_tokens_max = setup->request_tokens_max,
+    };
+}
+
+bool executor_setup_bytes(const struct executor_setup *setup, struct executor_bytes *bytes, char *error,
+                          size_t error_size)
+{
+    const struct device_ops *ops = executor_device(setup->device, error, error_size);
+    *bytes = (struct executor_bytes){.buffers = mailbox_bytes(setup)};
+    if (ops == NULL)
+        return false;
+    if (setup->ranks > 1)
+        bytes->buffers += collective_bytes(setup->ranks, setup->collective_floats);
+    for (uint32_t r = 0; r < setup->ranks && ops->bytes != NULL; r++) {
+        struct device_config config = config_of(setup, r);
+        uint64_t weights;
+        uint64_t buffers;
+        if (!ops->bytes(&config, &weights, &buffers, error, error_size))
+            return false;
+        bytes->weights += weights;
+        bytes->buffers += buffers;
+        bytes->kv += kv_memory_bytes(&setup->memory, r);
+    }
+    return true;
+}
+
 static bool make_device(struct executor *executor, void *kv, void *collective, struct mailbox_reply *reply)
 {
     const struct executor_setup *setup = executor->setup;
@@ -60,20 +97,11 @@ static bool make_device(struct executor *executor, void *kv, void *collective, s
     if (setup->ranks > 1)
         executor->collective = collective_join(collective, executor->rank, setup->ranks, setup->collective_floats,
                                                &executor->mailbox->abandon);
-    struct device_config config = {
-        .architecture = &setup->architecture,
-        .memory = setup->memory,
-        .rank = executor->rank,
-        .device_first = setup->device_first,
-        .weight_seed = setup->weight_seed,
-        .sequences_max = setup->sequences_max,
-        .tokens_max = setup->tokens_max,
-        .request_tokens_max = setup->request_tokens_max,
-        .kv = kv,
-        .collective = executor->collective,
-        .abandon = &executor->mailbox->abandon,
-        .layer_counter = &executor->mailbox->layer_counters[place / p->tensor],
-    };
+    struct device_config config = config_of(setup, executor->rank);
+    config.kv = kv;
+    config.collective = executor->collective;
+    config.abandon = &executor->mailbox->abandon;
+    config.layer_counter = &executor->mailbox->layer_counters[place / p->tensor];
     executor->ops = executor_device(setup->device, reply->text, sizeof reply->text);
     if (executor->ops != NULL)
         executor->device = executor->ops->make(&config, reply->text, sizeof reply->text);

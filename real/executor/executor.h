@@ -5,10 +5,21 @@
 #ifndef TANDEM_REAL_EXECUTOR_EXECUTOR_H
 #define TANDEM_REAL_EXECUTOR_EXECUTOR_H
 
-#include "real/device/device.h"
+#include "real/executor/mailbox.h"
 
 /* The device of a name, or NULL with a sentence. */
 const struct device_ops *executor_device(const char *name, char *error, size_t error_size);
+
+/* What all executors of an instance take of the machine's memory, with what they share with it. */
+struct executor_bytes {
+    uint64_t weights;
+    uint64_t kv;
+    uint64_t buffers;
+};
+
+/* False with a sentence where the device is absent or cannot hold the model. */
+bool executor_setup_bytes(const struct executor_setup *setup, struct executor_bytes *bytes, char *error,
+                          size_t error_size);
 
 /* `tandem executor RANK MAILBOX KV COLLECTIVE CHANNEL`: the rank and four descriptors. KV is -1 where the device has
  * memory of its own, COLLECTIVE with one rank, and CHANNEL, over which such a device's memory is shared (executors.c),

@@ -60,6 +60,11 @@ static int play(struct results *store, const struct rerun *rerun, int64_t *again
         .kind = RESULTS_RUN,
         .replay_of = rerun->report.run,
     };
+    if (!was_real && strcmp(backend->name, "real") == 0)
+        fprintf(command->err,
+                "run %" PRId64 " was simulated and is played for real, by processes of this machine; "
+                "--backend sim simulates it again\n",
+                rerun->report.run);
     int exit = EXIT_USER;
     if (same_requests(rerun, &requests, &arrivals, error) && read_record(arguments, &what.record, error) &&
         (backend->prepare == NULL || backend->prepare(command, arguments, NULL, &config.options, &exit, error)))

@@ -18,7 +18,7 @@ BEGIN {
         "sys/(file|ioctl|mman|resource|select|socket|stat|time|types|un|utsname|wait))[.]h$"
     store = "^(lua|lauxlib|lualib|sqlite3|jansson|archive|archive_entry)[.]h$"
     fabric = "^(rdma/.*|cuda.*|cublas_v2|dlfcn|hwloc.*|pmix.*|jansson|linux/(futex|membarrier)|" \
-        "sys/(epoll|eventfd|random|timerfd|pidfd|syscall|prctl|signalfd|socket)|" \
+        "sys/(epoll|eventfd|random|timerfd|pidfd|syscall|prctl|signalfd|socket|statvfs)|" \
         "netinet/(in|tcp)|arpa/inet|ifaddrs|netdb|sched)[.]h$"
 
     # folder -> what it may include by name in quotes, and in angle brackets. The longest matching folder decides.

@@ -347,6 +347,7 @@ static void make_profile(struct sample_profile *sample)
     snprintf(job->name, sizeof job->name, "tiny-gqa TP2");
     snprintf(job->table.model, sizeof job->table.model, "tiny-gqa");
     job->table.parallelism = (struct parallelism){.tensor = 2, .data = 1, .expert = 1, .pipeline = 1};
+    job->table.in_flight = 1;
     job->table.first_layer_ns = 1234567;
     job->table.launch_ns = 70123;
     job->table.prefill = (struct step_grid){

@@ -29,12 +29,6 @@
 #define INSTANCES 4
 #define PATIENCE_NS (180 * NS_PER_S)
 
-static bool ended(const struct real_run *run)
-{
-    siginfo_t info = {.si_pid = 0};
-    return waitid(P_PID, (id_t)run->launcher, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
-}
-
 static void gone_without_a_run(struct real_run *run, int wanted)
 {
     assert_int_equal(real_run_wait(run, wanted), wanted);
@@ -128,7 +122,7 @@ static void killed_while_starting(void **state)
         real_run_start(&run, SCENARIO, options);
         int64_t until_ns = clock_now_ns() + PATIENCE_NS;
         uint32_t processes = 1 + point % 12;
-        while (run.process_count < processes && !ended(&run) && clock_now_ns() < until_ns)
+        while (run.process_count < processes && !real_run_ended(&run) && clock_now_ns() < until_ns)
             real_run_look(&run);
         if (point >= 12)
             usleep((useconds_t)rng_below(&rng, 40000));
@@ -204,7 +198,7 @@ static void bytes_differ(void **state)
     assert_true(real_run_started(&run));
     for (uint32_t i = 0; i < 2; i++)
         memory[i] = map_kv(run.processes[2 + i], &bytes[i]);
-    while (!ended(&run)) {
+    while (!real_run_ended(&run)) {
         for (uint32_t i = 0; i < 2; i++)
             for (size_t at = 0; at < bytes[i]; at += 256)
                 memory[i][at] ^= 0x10;

@@ -147,6 +147,71 @@ static void late_writes(void **state)
     }
 }
 
+static bool is_cancel(const struct message *m)
+{
+    return m->kind == MESSAGE_CANCEL;
+}
+
+static bool is_quiesced(const struct message *m)
+{
+    return m->kind == MESSAGE_QUIESCED;
+}
+
+static bool is_accepted(const struct message *m)
+{
+    return m->kind == MESSAGE_ACCEPTED;
+}
+
+/* Cancels that decoders have sent to prefiller 0. */
+static uint32_t cancels(const struct real_run *run)
+{
+    return real_run_said(run, 3, 1, is_cancel) + real_run_said(run, 4, 1, is_cancel);
+}
+
+/* Every client leaves, and a prefiller is stopped with what it has accepted: cancels are sent that it cannot answer.
+ * The decoders keep the pages meanwhile. Let go on, it answers each; stopped for good, it is lost, and the pages go
+ * through quarantine. The launcher judges that all are free at the end. */
+static void stopped_with_a_cancel_pending(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < rounds(2, 12); round++) {
+        bool goes_on = round % 2 == 0;
+        const char *const options[] = {providers[round / 2 % 2],
+                                       goes_on ? "--heartbeats=200" : "--heartbeats=20",
+                                       "--verify",
+                                       "--limit=120",
+                                       "--set=load.requests=60",
+                                       "--set=load.rate=per_second(100)",
+                                       "--set=load.abort_share=percent(100)",
+                                       "--set=load.abort_within=ms(900)",
+                                       NULL};
+        struct real_run run;
+        struct run_report report;
+        start(&run, options);
+        int64_t until_ns = clock_now_ns() + PATIENCE_NS;
+        while (real_run_said(&run, 1, 3, is_accepted) + real_run_said(&run, 1, 4, is_accepted) == 0 &&
+               clock_now_ns() < until_ns)
+            usleep(1000);
+        real_run_stop(run.processes[PREFILL_0]);
+        uint32_t before = cancels(&run);
+        while (cancels(&run) == before && !real_run_ended(&run) && clock_now_ns() < until_ns)
+            usleep(1000);
+        uint32_t pending = cancels(&run) - before;
+        if (goes_on)
+            kill(run.processes[PREFILL_0], SIGCONT);
+        finish(&run, options, &report);
+        assert_true(pending > 0);
+        assert_int_equal(report.requests, 60);
+        if (goes_on) {
+            assert_false(real_run_logged(&run, "is lost"));
+            assert_true(real_run_said(&run, 1, 3, is_quiesced) + real_run_said(&run, 1, 4, is_quiesced) >= pending);
+        } else {
+            assert_true(real_run_logged(&run, "prefill-0 is lost: nothing was heard of it"));
+        }
+        done(&run, &report);
+    }
+}
+
 /* ---- Full pools -------------------------------------------------------------------------------------------------- */
 
 struct events {
@@ -350,10 +415,15 @@ int main(int argc, char **argv)
     if (run_real_role(argc, argv, &status))
         return status;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_for_ever),  cmocka_unit_test(held_up),
-        cmocka_unit_test(late_writes),       cmocka_unit_test(full_pool_waits),
-        cmocka_unit_test(full_pool_rejects), cmocka_unit_test(clients_leave),
-        cmocka_unit_test(nic_breaks),        cmocka_unit_test(fabric_thread_is_stuck),
+        cmocka_unit_test(stopped_for_ever),
+        cmocka_unit_test(held_up),
+        cmocka_unit_test(stopped_with_a_cancel_pending),
+        cmocka_unit_test(late_writes),
+        cmocka_unit_test(full_pool_waits),
+        cmocka_unit_test(full_pool_rejects),
+        cmocka_unit_test(clients_leave),
+        cmocka_unit_test(nic_breaks),
+        cmocka_unit_test(fabric_thread_is_stuck),
     };
     return cmocka_run_group_tests_name("real_faults", tests, NULL, NULL);
 }

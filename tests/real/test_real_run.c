@@ -2,7 +2,9 @@
  * single process computes.
  */
 #define _GNU_SOURCE
+#include "base/arith.h"
 #include "cli/real/run_real.h"
+#include "real/memory/shared_memory.h"
 #include "real/runtime/recording.h"
 #include "real/cluster/real_world.h"
 #include "support/real_run.h"
@@ -179,6 +181,11 @@ static void limit_is_kept(void **state)
     real_run_free(&run);
 }
 
+static bool finished(const struct message *m)
+{
+    return m->kind == MESSAGE_FINISHED;
+}
+
 static void interrupted(void **state)
 {
     (void)state;
@@ -186,9 +193,15 @@ static void interrupted(void **state)
     struct real_run run;
     real_run_start(&run, GQA, options);
     assert_true(real_run_processes(&run, 4));
-    usleep(1500000);
+    /* Not before some have been served, and long before all have. */
+    int64_t until_ns = clock_now_ns() + 60 * NS_PER_S;
+    while (real_run_heard(&run, 0, finished) < 3 && clock_now_ns() < until_ns)
+        usleep(2000);
+    assert_false(real_run_ended(&run));
     assert_int_equal(kill(run.launcher, SIGINT), 0);
     assert_int_equal(real_run_wait(&run, 130), 130);
+    assert_in_range(real_run_heard(&run, 0, finished), 3, 999);
+    assert_int_equal(real_run_stored(&run), 0);
     real_run_left_nothing(&run);
     real_run_free(&run);
 }

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "base/arith.h"
 #include "messenger/wire.h"
-#include "real/control/frame.h"
+#include "real/memory/shared_memory.h"
 #include "cli/real/run_real.h"
 #include "support/real_run.h"
 
@@ -22,34 +22,6 @@
 #define GQA "scenarios/real-gqa-2p2d.lua"
 #define MLA "scenarios/real-mla-dp.lua"
 #define PREFIX "scenarios/real-prefix.lua"
-
-/* Of the messages that a node was given, as it was recorded, how many `wanted` picks. */
-static uint32_t messages(const struct real_run *run, uint32_t node, bool (*wanted)(const struct message *m))
-{
-    char path[160];
-    unsigned char header[40];
-    uint32_t count = 0;
-    snprintf(path, sizeof path, "%s/events/node-%u.events", run->folder, node);
-    FILE *file = fopen(path, "rb");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 8, SEEK_SET), 0); /* the magic */
-    while (fread(header, sizeof header, 1, file) == 1) {
-        struct frame_reader reader = {.bytes = header, .length = sizeof header, .at = 8};
-        uint16_t event = read_u16(&reader);
-        reader.at = 24;
-        uint64_t data_bytes = read_u64(&reader);
-        uint64_t call_bytes = read_u64(&reader);
-        unsigned char *data = malloc((size_t)data_bytes + 1);
-        struct message m;
-        assert_non_null(data);
-        assert_true(data_bytes == 0 || fread(data, (size_t)data_bytes, 1, file) == 1);
-        count += event == EVENT_MESSAGE && wire_decode(data, (size_t)data_bytes, &m) && wanted(&m);
-        free(data);
-        assert_int_equal(fseek(file, (long)call_bytes, SEEK_CUR), 0);
-    }
-    fclose(file);
-    return count;
-}
 
 static bool goes_on(const struct message *m)
 {
@@ -109,7 +81,7 @@ static void preempted_decoder(void **state)
     finish(&run, GQA, options, &report);
     assert_int_equal(report.completed, 24);
     assert_true(preemptions(&report) > 0);
-    assert_true(messages(&run, 1, computes_produced) + messages(&run, 2, computes_produced) > 0);
+    assert_true(real_run_heard(&run, 1, computes_produced) + real_run_heard(&run, 2, computes_produced) > 0);
     run_report_free(&report);
     real_run_free(&run);
 }
@@ -133,7 +105,7 @@ static void preempted_attention_groups(void **state)
     finish(&run, MLA, options, &report);
     assert_int_equal(report.completed, 24);
     assert_true(preemptions(&report) > 0);
-    assert_true(messages(&run, 1, computes_produced) > 0);
+    assert_true(real_run_heard(&run, 1, computes_produced) > 0);
     run_report_free(&report);
     real_run_free(&run);
 }
@@ -162,9 +134,33 @@ static void preempted_mixed(void **state)
 }
 
 /* A prefiller dies while requests that its decoders have preempted wait for it: they fail with tokens produced, which
- * go to the front with the news and from there to whoever goes on. Whether some wait at that moment is chance: hence up
- * to TRIES runs. */
-#define TRIES 8
+ * go to the front with the news and from there to whoever goes on. It is stopped when it has computed a few prompts,
+ * and killed when a decoder has since asked it for the prompt and the tokens of one that was preempted, which it can no
+ * more answer. Whom a decoder preempts is a matter of time: a run in which that does not happen is no test, and another
+ * one is. */
+#define RUNS_MOST 20
+
+static bool computed(const struct message *m)
+{
+    return m->kind == MESSAGE_PREFILLED;
+}
+
+static uint32_t asked_again(const struct real_run *run)
+{
+    return real_run_said(run, 3, 1, computes_produced) + real_run_said(run, 4, 1, computes_produced);
+}
+
+/* False: it does not happen any more. */
+static bool awaits_more(const struct real_run *run, uint32_t asked)
+{
+    int64_t until_ns = clock_now_ns() + 5 * NS_PER_S;
+    while (asked_again(run) <= asked) {
+        if (real_run_ended(run) || clock_now_ns() > until_ns)
+            return false;
+        usleep(2000);
+    }
+    return true;
+}
 
 static void taken_over_with_tokens(void **state)
 {
@@ -176,52 +172,79 @@ static void taken_over_with_tokens(void **state)
                                           "--set=pools.decode.headroom=1",
                                           "--set=pools.decode.memory_utilization=percent(2.6)",
                                           "--set=expect=nil",
-                                          "--heartbeats=8",
+                                          "--heartbeats=200",
                                           "--limit=120",
                                           NULL};
-    uint32_t taken_over = 0;
-    for (uint32_t i = 0; i < TRIES && taken_over == 0; i++) {
+    bool met = false;
+    for (uint32_t i = 0; i < RUNS_MOST && !met; i++) {
         struct real_run run;
         struct run_report report;
         real_run_start(&run, GQA, options);
         assert_true(real_run_processes(&run, 4));
-        assert_true(real_run_started(&run));
-        usleep(400000 + i * 100000);
-        assert_int_equal(kill(run.processes[0], SIGKILL), 0); /* instances come in the order of nodes */
+        pid_t prefiller = run.processes[0]; /* instances come in the order of nodes */
+        while (real_run_said(&run, 1, 0, computed) < 4 && !real_run_ended(&run))
+            usleep(1000);
+        if (!real_run_ended(&run)) {
+            real_run_stop(prefiller);
+            met = awaits_more(&run, asked_again(&run));
+            assert_int_equal(kill(prefiller, SIGKILL), 0);
+        }
+        print_message("run %u: %s\n", i, met ? "met" : "not met");
         finish(&run, GQA, options, &report);
         assert_int_equal(report.completed, 32);
-        uint32_t failed = messages(&run, 0, failed_on_the_way);
-        taken_over = messages(&run, 3, goes_on) + messages(&run, 4, goes_on);
+        uint32_t failed = real_run_heard(&run, 0, failed_on_the_way);
+        uint32_t taken_over = real_run_heard(&run, 3, goes_on) + real_run_heard(&run, 4, goes_on);
         assert_int_equal(failed, taken_over);
+        assert_true(!met || taken_over > 0);
         run_report_free(&report);
         real_run_left_nothing(&run);
         real_run_free(&run);
     }
-    assert_true(taken_over > 0);
+    assert_true(met);
 }
 
-/* A decoder dies in the middle: its requests run again on the other one, from the start. */
+static bool first_token(const struct message *m)
+{
+    return m->kind == MESSAGE_FIRST_TOKEN;
+}
+
+static bool finished(const struct message *m)
+{
+    return m->kind == MESSAGE_FINISHED;
+}
+
+/* A decoder dies while it decodes: it is stopped first, and killed if it then has requests of which it has told the
+ * first token and not the end. They run again on the other one, from the start. */
 static void killed_decoder(void **state)
 {
     (void)state;
     static const char *const options[] = {"--provider=tcp",
                                           "--set=load.requests=40",
                                           "--set=load.rate=per_second(40)",
+                                          "--set=load.output=uniform(40,80)",
                                           "--set=pools.decode.headroom=1",
                                           "--set=pools.decode.memory_utilization=percent(3)",
                                           "--set=expect=nil",
-                                          "--heartbeats=8",
+                                          "--heartbeats=200",
                                           "--limit=120",
                                           NULL};
     struct real_run run;
     struct run_report report;
+    uint32_t decoding = 0;
     real_run_start(&run, GQA, options);
     assert_true(real_run_processes(&run, 4));
-    assert_true(real_run_started(&run));
-    usleep(300000);
-    assert_int_equal(kill(run.processes[3], SIGKILL), 0); /* instances come in the order of nodes */
+    pid_t decoder = run.processes[2]; /* node 3 */
+    int64_t until_ns = clock_now_ns() + 60 * NS_PER_S;
+    while (decoding == 0 && clock_now_ns() < until_ns && !real_run_ended(&run)) {
+        usleep(2000);
+        real_run_stop(decoder);
+        decoding = real_run_said(&run, 3, 0, first_token) - real_run_said(&run, 3, 0, finished);
+        assert_int_equal(kill(decoder, decoding > 0 ? SIGKILL : SIGCONT), 0);
+    }
+    assert_true(decoding > 0);
     finish(&run, GQA, options, &report);
     assert_int_equal(report.completed, 40);
+    assert_true(real_run_query(&run, "SELECT count(*) FROM request WHERE attempts > 1") >= decoding);
     run_report_free(&report);
     real_run_left_nothing(&run);
     real_run_free(&run);
@@ -237,7 +260,7 @@ static void shared_prefixes_with(const char *const *options)
     real_run_start(&run, PREFIX, options);
     finish(&run, PREFIX, options, &report);
     assert_int_equal(report.completed, 12);
-    assert_true(messages(&run, 1, found_at_decoder) > 0);
+    assert_true(real_run_heard(&run, 1, found_at_decoder) > 0);
     run_report_free(&report);
     real_run_free(&run);
 }

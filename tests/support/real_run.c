@@ -6,6 +6,8 @@
 #include "world/load/workload.h"
 #include "cli/commands.h"
 #include "real/runtime/recording.h"
+#include "real/runtime/recording_words.h"
+#include "real/control/frame.h"
 #include "real/memory/shared_memory.h"
 #include "real/cluster/real_world.h"
 #include "support/device_instance.h"
@@ -92,7 +94,7 @@ static uint32_t children_of(pid_t parent, pid_t *pids, uint32_t room)
     return count;
 }
 
-static bool ended(const struct real_run *run)
+bool real_run_ended(const struct real_run *run)
 {
     siginfo_t info = {.si_pid = 0};
     return waitid(P_PID, (id_t)run->launcher, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
@@ -126,7 +128,7 @@ bool real_run_processes(struct real_run *run, uint32_t instances)
     for (;;) {
         if (look(run) == instances && run->instance_count == instances)
             return true;
-        if (ended(run))
+        if (real_run_ended(run))
             return false;
         assert_true(clock_now_ns() < until_ns);
         usleep(2000);
@@ -145,7 +147,7 @@ bool real_run_recorded(const struct real_run *run, int64_t bytes)
 {
     int64_t until_ns = clock_now_ns() + WAIT_NS;
     while (real_run_recorded_bytes(run) < bytes) {
-        if (ended(run))
+        if (real_run_ended(run))
             return false;
         assert_true(clock_now_ns() < until_ns);
         usleep(1000);
@@ -156,6 +158,115 @@ bool real_run_recorded(const struct real_run *run, int64_t bytes)
 bool real_run_started(const struct real_run *run)
 {
     return real_run_recorded(run, 1024); /* beyond the magic and the start: the first arrivals and what they led to */
+}
+
+/* Reads the entries that are whole: the last one of a run that goes on may be half written. */
+static void read_entries(const struct real_run *run, uint32_t node,
+                         void (*entry)(void *self, uint16_t event, const unsigned char *data, size_t data_bytes,
+                                       const unsigned char *calls, size_t call_bytes),
+                         void *self)
+{
+    char path[160];
+    unsigned char header[40];
+    snprintf(path, sizeof path, "%s/events/node-%u.events", run->folder, node);
+    FILE *file = fopen(path, "rb");
+    bool more = file != NULL && fseek(file, 8, SEEK_SET) == 0; /* the magic */
+    while (more && fread(header, sizeof header, 1, file) == 1) {
+        struct frame_reader reader = {.bytes = header, .length = sizeof header, .at = 8};
+        uint16_t event = read_u16(&reader);
+        reader.at = 24;
+        size_t data_bytes = (size_t)read_u64(&reader);
+        size_t call_bytes = (size_t)read_u64(&reader);
+        unsigned char *bytes = malloc(data_bytes + call_bytes + 1);
+        assert_non_null(bytes);
+        more = fread(bytes, 1, data_bytes + call_bytes, file) == data_bytes + call_bytes;
+        if (more)
+            entry(self, event, bytes, data_bytes, bytes + data_bytes, call_bytes);
+        free(bytes);
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+struct message_count {
+    bool (*wanted)(const struct message *m);
+    uint32_t to;
+    uint32_t count;
+};
+
+static void count_heard(void *self, uint16_t event, const unsigned char *data, size_t data_bytes,
+                        const unsigned char *calls, size_t call_bytes)
+{
+    (void)calls;
+    (void)call_bytes;
+    struct message_count *what = self;
+    struct message m;
+    what->count += event == EVENT_MESSAGE && wire_decode(data, data_bytes, &m) && what->wanted(&m);
+}
+
+/* Calls are of many forms: sends are found by how they begin, and by a message that parses. */
+static void count_said(void *self, uint16_t event, const unsigned char *data, size_t data_bytes,
+                       const unsigned char *calls, size_t call_bytes)
+{
+    (void)event;
+    (void)data;
+    (void)data_bytes;
+    struct message_count *what = self;
+    for (size_t at = 0; at + 24 <= call_bytes; at++) {
+        struct frame_reader reader = {.bytes = calls, .length = call_bytes, .at = at};
+        struct message m;
+        if (read_u64(&reader) != CALL_SEND || read_u64(&reader) != what->to)
+            continue;
+        uint64_t length = read_u64(&reader);
+        if (length <= call_bytes - reader.at && wire_decode(calls + reader.at, (size_t)length, &m))
+            what->count += what->wanted(&m);
+    }
+}
+
+uint32_t real_run_heard(const struct real_run *run, uint32_t node, bool (*wanted)(const struct message *m))
+{
+    struct message_count what = {.wanted = wanted};
+    read_entries(run, node, count_heard, &what);
+    return what.count;
+}
+
+uint32_t real_run_said(const struct real_run *run, uint32_t node, uint32_t to, bool (*wanted)(const struct message *m))
+{
+    struct message_count what = {.wanted = wanted, .to = to};
+    read_entries(run, node, count_said, &what);
+    return what.count;
+}
+
+/* 'T' of every thread. */
+static bool stands_still(pid_t process)
+{
+    char path[300];
+    bool still = true;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)process);
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (struct dirent *entry; still && (entry = readdir(folder)) != NULL;) {
+        char text[256] = "";
+        snprintf(path, sizeof path, "/proc/%d/task/%s/stat", (int)process, entry->d_name);
+        FILE *file = entry->d_name[0] == '.' ? NULL : fopen(path, "r");
+        if (file == NULL)
+            continue;
+        const char *state = fgets(text, sizeof text, file) == NULL ? NULL : strrchr(text, ')');
+        still = state != NULL && state[2] == 'T';
+        fclose(file);
+    }
+    closedir(folder);
+    return still;
+}
+
+void real_run_stop(pid_t process)
+{
+    int64_t until_ns = clock_now_ns() + WAIT_NS;
+    assert_int_equal(kill(process, SIGSTOP), 0);
+    while (!stands_still(process)) {
+        assert_true(clock_now_ns() < until_ns);
+        usleep(500);
+    }
 }
 
 void real_run_show_log(const struct real_run *run)

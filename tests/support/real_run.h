@@ -4,6 +4,7 @@
 #ifndef TANDEM_TESTS_SUPPORT_REAL_RUN_H
 #define TANDEM_TESTS_SUPPORT_REAL_RUN_H
 
+#include "messenger/wire.h"
 #include "run/results/results.h"
 
 #include <stdbool.h>
@@ -35,6 +36,9 @@ bool real_run_processes(struct real_run *run, uint32_t instances);
 /* Takes down the processes that are there at this moment. */
 void real_run_look(struct real_run *run);
 
+/* Its launcher has ended; real_run_wait() still says how. */
+bool real_run_ended(const struct real_run *run);
+
 /* Waits until requests have arrived: the front's recording grows (the run must have --record-events, which is given).
  * Fails the test after 60 s, false if the run ends first. */
 bool real_run_started(const struct real_run *run);
@@ -42,6 +46,14 @@ bool real_run_started(const struct real_run *run);
 /* The same, until the front's recording has `bytes`: a measure of how far a run is, however slow the machine. */
 bool real_run_recorded(const struct real_run *run, int64_t bytes);
 int64_t real_run_recorded_bytes(const struct real_run *run);
+
+/* Of the messages that `node` was given, as it has been recorded so far, how many `wanted` picks; and of those that it
+ * has sent to `to`. Of a run that goes on, too. */
+uint32_t real_run_heard(const struct real_run *run, uint32_t node, bool (*wanted)(const struct message *m));
+uint32_t real_run_said(const struct real_run *run, uint32_t node, uint32_t to, bool (*wanted)(const struct message *m));
+
+/* Stops a process, and comes back when all its threads stand still. */
+void real_run_stop(pid_t process);
 
 /* Whether its output so far has this text. */
 bool real_run_logged(const struct real_run *run, const char *text);

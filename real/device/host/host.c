@@ -60,40 +60,49 @@ static void host_free(struct device *device)
     free(host);
 }
 
-/* An array of a step's buffers; clears *enough when there is no memory. */
-static void *array(size_t count, size_t size, bool *enough)
+/* Makes arrays, or only counts what they would take. */
+struct room {
+    bool counting;
+    bool enough; /* there was memory for all so far */
+    uint64_t bytes;
+};
+
+static void *array(size_t count, size_t size, struct room *room)
 {
-    void *memory = count == 0 ? NULL : calloc(count, size);
-    *enough &= memory != NULL || count == 0;
+    room->bytes += (uint64_t)count * size;
+    if (count == 0 || room->counting)
+        return NULL;
+    void *memory = calloc(count, size);
+    room->enough &= memory != NULL;
     return memory;
 }
 
-static float *floats(size_t a, size_t b, bool *enough)
+static float *floats(size_t a, size_t b, struct room *room)
 {
-    return array(a * b, sizeof(float), enough);
+    return array(a * b, sizeof(float), room);
 }
 
-static bool make_lists(struct host_device *host)
+static void make_lists(struct host_device *host, struct room *room)
 {
     const struct host_shape *shape = &host->shape;
     size_t sequences = host->config.sequences_max;
-    bool enough = slots_make(&host->slots, &(struct slots_config){.sequences_max = host->config.sequences_max,
-                                                                  .pages = host->config.memory.pages,
-                                                                  .vocab = host->architecture.vocab,
-                                                                  .groups = (uint16_t)shape->data,
-                                                                  .group = (uint16_t)shape->group,
-                                                                  .every_group = true});
-    host->tails = array(sequences, sizeof *host->tails, &enough);
-    host->batch.spans = array(sequences, sizeof *host->batch.spans, &enough);
-    host->batch.group_rows = array(shape->data, sizeof *host->batch.group_rows, &enough);
-    host->batch.group_samples = array(shape->data, sizeof *host->batch.group_samples, &enough);
-    host->counts = array(shape->ranks, sizeof *host->counts, &enough);
-    host->pairs = floats(sequences, 2, &enough);
-    host->pairs_all = floats(sequences * shape->stage_ranks, 2, &enough);
-    return enough;
+    if (!room->counting)
+        room->enough &= slots_make(&host->slots, &(struct slots_config){.sequences_max = host->config.sequences_max,
+                                                                        .pages = host->config.memory.pages,
+                                                                        .vocab = host->architecture.vocab,
+                                                                        .groups = (uint16_t)shape->data,
+                                                                        .group = (uint16_t)shape->group,
+                                                                        .every_group = true});
+    host->tails = array(sequences, sizeof *host->tails, room);
+    host->batch.spans = array(sequences, sizeof *host->batch.spans, room);
+    host->batch.group_rows = array(shape->data, sizeof *host->batch.group_rows, room);
+    host->batch.group_samples = array(shape->data, sizeof *host->batch.group_samples, room);
+    host->counts = array(shape->ranks, sizeof *host->counts, room);
+    host->pairs = floats(sequences, 2, room);
+    host->pairs_all = floats(sequences * shape->stage_ranks, 2, room);
 }
 
-static bool make_buffers(struct host_device *host)
+static void make_buffers(struct host_device *host, struct room *room)
 {
     const struct architecture *a = &host->architecture;
     const struct host_shape *shape = &host->shape;
@@ -103,33 +112,32 @@ static bool make_buffers(struct host_device *host)
     size_t columns =
         max_u32(shape->dense_units * shape->dense_width,
                 max_u32(shape->expert_units * shape->expert_width, shape->shared_units * shape->shared_width));
-    bool enough = true;
-    host->x = floats(rows, a->hidden, &enough);
-    host->normed = floats(rows, a->hidden, &enough);
-    host->partial = floats(rows, a->hidden, &enough);
-    host->q = floats(rows, (size_t)shape->heads * shape->query_dim, &enough);
-    host->kv_new = floats(rows, latent ? shape->cache_dim : (size_t)2 * shape->kv_heads * shape->cache_dim, &enough);
-    host->o = floats(rows, (size_t)shape->heads * shape->value_dim, &enough);
-    host->latent = floats(latent ? rows : 0, max_u32(a->q_latent_dim, shape->cache_dim), &enough);
-    host->sums = floats(latent ? rows : 0, a->latent_dim, &enough);
-    host->frequencies = array(shape->rotated / 2, sizeof *host->frequencies, &enough);
-    host->cosines = floats(rows, shape->rotated / 2, &enough);
-    host->sines = floats(rows, shape->rotated / 2, &enough);
-    host->keys = array(context * shape->cache_dim, sizeof *host->keys, &enough);
-    host->values = array(latent ? 0 : context * shape->cache_dim, sizeof *host->values, &enough);
-    host->scores = floats(context, 1, &enough);
-    host->gate = floats(HOST_MLP_ROWS, columns, &enough);
-    host->up = floats(HOST_MLP_ROWS, columns, &enough);
-    host->logits = floats(shape->last_stage ? HOST_LOGIT_ROWS : 0, shape->vocab_count, &enough);
-    host->normed_last = floats(shape->last_stage ? HOST_LOGIT_ROWS : 0, a->hidden, &enough);
-    host->rows_all = floats(shape->data > 1 || shape->stages > 1 ? shape->data * rows : 0, a->hidden, &enough);
-    for (uint32_t i = 0; enough && i < shape->rotated / 2; i++)
+    host->x = floats(rows, a->hidden, room);
+    host->normed = floats(rows, a->hidden, room);
+    host->partial = floats(rows, a->hidden, room);
+    host->q = floats(rows, (size_t)shape->heads * shape->query_dim, room);
+    host->kv_new = floats(rows, latent ? shape->cache_dim : (size_t)2 * shape->kv_heads * shape->cache_dim, room);
+    host->o = floats(rows, (size_t)shape->heads * shape->value_dim, room);
+    host->latent = floats(latent ? rows : 0, max_u32(a->q_latent_dim, shape->cache_dim), room);
+    host->sums = floats(latent ? rows : 0, a->latent_dim, room);
+    host->frequencies = array(shape->rotated / 2, sizeof *host->frequencies, room);
+    host->cosines = floats(rows, shape->rotated / 2, room);
+    host->sines = floats(rows, shape->rotated / 2, room);
+    host->keys = array(context * shape->cache_dim, sizeof *host->keys, room);
+    host->values = array(latent ? 0 : context * shape->cache_dim, sizeof *host->values, room);
+    host->scores = floats(context, 1, room);
+    host->gate = floats(HOST_MLP_ROWS, columns, room);
+    host->up = floats(HOST_MLP_ROWS, columns, room);
+    host->logits = floats(shape->last_stage ? HOST_LOGIT_ROWS : 0, shape->vocab_count, room);
+    host->normed_last = floats(shape->last_stage ? HOST_LOGIT_ROWS : 0, a->hidden, room);
+    host->rows_all = floats(shape->data > 1 || shape->stages > 1 ? shape->data * rows : 0, a->hidden, room);
+    for (uint32_t i = 0; host->frequencies != NULL && i < shape->rotated / 2; i++)
         host->frequencies[i] = pow(MODEL_ROPE_BASE, -2.0 * i / shape->rotated);
     if (a->experts > 0) {
-        host->moe = host_moe_make(host);
-        enough &= host->moe != NULL;
+        room->bytes += host_moe_bytes(host);
+        host->moe = room->counting ? NULL : host_moe_make(host);
+        room->enough &= room->counting || host->moe != NULL;
     }
-    return enough;
 }
 
 static struct device *host_make(const struct device_config *config, char *error, size_t error_size)
@@ -144,11 +152,14 @@ static struct device *host_make(const struct device_config *config, char *error,
             host_free((struct device *)(void *)host);
             return NULL;
         }
+        struct room room = {.enough = true};
         host->kv = config->kv;
         if (host->kv == NULL)
-            host->kv = host->kv_owned = array(1, kv_memory_bytes(&config->memory, config->rank), &enough);
-        enough = enough && make_lists(host) && make_buffers(host) &&
-                 host_weights_make(&host->weights, &host->architecture, &host->shape, config->weight_seed);
+            host->kv = host->kv_owned = array(1, kv_memory_bytes(&config->memory, config->rank), &room);
+        make_lists(host, &room);
+        make_buffers(host, &room);
+        enough =
+            room.enough && host_weights_make(&host->weights, &host->architecture, &host->shape, config->weight_seed);
     }
     if (!enough) {
         snprintf(error, error_size, "the host device of rank %u does not fit this machine's memory", config->rank);
@@ -157,6 +168,25 @@ static struct device *host_make(const struct device_config *config, char *error,
     }
     CHECK(host->shape.ranks == 1 || config->collective != NULL);
     return (struct device *)(void *)host;
+}
+
+static bool host_bytes(const struct device_config *config, uint64_t *weights, uint64_t *buffers, char *error,
+                       size_t error_size)
+{
+    struct host_device *host = calloc(1, sizeof *host);
+    struct room room = {.counting = true, .enough = true};
+    CHECK(host != NULL);
+    host->config = *config;
+    host->architecture = *config->architecture;
+    bool good = host_shape_make(&host->shape, config, error, error_size);
+    if (good) {
+        make_lists(host, &room);
+        make_buffers(host, &room);
+        *weights = host_weights_bytes(&host->architecture, &host->shape);
+        *buffers = room.bytes;
+    }
+    free(host);
+    return good;
 }
 
 static void host_change_op(struct device *device, const struct step_change *changes, uint32_t count)
@@ -262,6 +292,7 @@ static uint64_t host_page_digest(struct device *device, uint32_t layer, uint32_t
 
 const struct device_ops device_host = {
     .name = "host",
+    .bytes = host_bytes,
     .make = host_make,
     .free = host_free,
     .change = host_change_op,

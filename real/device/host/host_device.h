@@ -89,6 +89,7 @@ bool host_mlp_layer(struct host_device *device, uint32_t layer);
 bool host_moe(struct host_device *device, const struct host_layer *layer);
 /* Of `rows` rows of x; y [rows][hidden] becomes this rank's share. */
 void host_mlp_share(struct host_device *device, const struct host_mlp *mlp, const float *x, uint32_t rows, float *y);
+uint64_t host_moe_bytes(const struct host_device *device); /* that host_moe_make() takes */
 struct host_moe *host_moe_make(const struct host_device *device);
 void host_moe_free(struct host_moe *moe);
 

@@ -34,6 +34,16 @@ struct host_moe {
     size_t *starts;         /* [ranks of the stage]: where a rank's outputs begin in `gathered`, in floats */
 };
 
+/* The large ones: inputs, outputs, and outputs of all. */
+uint64_t host_moe_bytes(const struct host_device *device)
+{
+    const struct architecture *a = &device->architecture;
+    uint64_t pairs = (uint64_t)TILE_ROWS * a->experts_active;
+    uint64_t gathered = device->shape.stage_ranks == 1 ? 0 : pairs * device->shape.expert_slices;
+    return ((2 * (uint64_t)TILE_ROWS + pairs + gathered) * a->hidden + (uint64_t)TILE_ROWS * a->experts) *
+           sizeof(float);
+}
+
 struct host_moe *host_moe_make(const struct host_device *device)
 {
     const struct architecture *a = &device->architecture;

@@ -1,6 +1,7 @@
 /* See weights.h. */
 #include "real/device/host/weights.h"
 
+#include "base/check.h"
 #include "real/device/kernels/kernel.h"
 #include "real/device/kernels/model.h"
 #include "real/device/seeded.h"
@@ -161,13 +162,8 @@ static void fill_all(struct filler *filler, const struct architecture *a, const 
                             rows_of(shape->vocab_first, shape->vocab_count, a->hidden));
 }
 
-bool host_weights_make(struct host_weights *weights, const struct architecture *architecture,
-                       const struct host_shape *shape, uint64_t seed)
+static bool make_layers(struct host_weights *weights, const struct host_shape *shape)
 {
-    *weights = (struct host_weights){.seed = seed};
-    weights->embedding_scale = architecture->tied_embeddings
-                                   ? model_weight_scale(architecture->hidden, MODEL_GAIN_EMBEDDING_TIED)
-                                   : model_weight_scale(1, MODEL_GAIN_EMBEDDING);
     weights->layers = calloc(shape->layer_count, sizeof *weights->layers);
     if (weights->layers == NULL)
         return false;
@@ -179,6 +175,28 @@ bool host_weights_make(struct host_weights *weights, const struct architecture *
         if (weights->layers[l].experts == NULL)
             return false;
     }
+    return true;
+}
+
+uint64_t host_weights_bytes(const struct architecture *architecture, const struct host_shape *shape)
+{
+    struct host_weights weights = {.seed = 0};
+    struct filler filler = {.seed = 0};
+    CHECK(make_layers(&weights, shape));
+    fill_all(&filler, architecture, shape, &weights);
+    host_weights_free(&weights);
+    return filler.taken;
+}
+
+bool host_weights_make(struct host_weights *weights, const struct architecture *architecture,
+                       const struct host_shape *shape, uint64_t seed)
+{
+    *weights = (struct host_weights){.seed = seed};
+    weights->embedding_scale = architecture->tied_embeddings
+                                   ? model_weight_scale(architecture->hidden, MODEL_GAIN_EMBEDDING_TIED)
+                                   : model_weight_scale(1, MODEL_GAIN_EMBEDDING);
+    if (!make_layers(weights, shape))
+        return false;
     struct filler filler = {.seed = seed};
     fill_all(&filler, architecture, shape, weights);
     weights->memory = aligned_alloc(64, filler.taken);

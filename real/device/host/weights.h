@@ -45,6 +45,9 @@ struct host_weights {
     void *memory;      /* all of the above */
 };
 
+/* Bytes of a rank's weights. */
+uint64_t host_weights_bytes(const struct architecture *architecture, const struct host_shape *shape);
+
 /* False when there is no memory. */
 bool host_weights_make(struct host_weights *weights, const struct architecture *architecture,
                        const struct host_shape *shape, uint64_t seed);

@@ -2,6 +2,7 @@
 #include "cli/real/commands_real.h"
 
 #include "base/arith.h"
+#include "host/busy.h"
 #include "host/output.h"
 #include "real/bench/fabric_bench.h"
 
@@ -61,9 +62,13 @@ static int bench_fabric_run(const struct command_context *command, const struct 
     };
     struct table *speeds = fabric_bench_speeds();
     struct table *latencies = fabric_bench_latencies();
+    struct machine_load load = machine_load();
+    machine_busy_warn(command->err, &load, "speeds and latencies");
     bool good = measure(arguments, &config, speeds, latencies, error);
     if (good && output.format == OUTPUT_JSON) {
         json_t *json = json_object();
+        json_object_set_new(json, "load", json_fixed(load.load_permille, 3));
+        json_object_set_new(json, "processors", json_integer(load.processors));
         json_object_set_new(json, "speeds", table_json(speeds));
         json_object_set_new(json, "latencies", table_json(latencies));
         output_json(&output, json);
@@ -88,9 +93,10 @@ const struct command command_bench_fabric = {
         "Pages of several sizes between two processes, over loopback unless an address is given. The engine is driven\n"
         "through its thread, as a node's messenger drives it, with many pages to a write and with one; the bare loop\n"
         "posts the same writes with libfabric alone. The two take turns. Speeds are medians of the turns; of bare is\n"
-        "the median of the ratios of neighbouring turns, low and high are its quartiles. Latencies are of one write\n"
-        "at a time: from the messenger's command to the post, to the word of its delivery, and to the event at the\n"
-        "target's loop; of that, the last step from the counted immediate to the event.",
+        "the median of the ratios of neighbouring turns, low and high are its quartiles; where these are more than a\n"
+        "fifth of the median apart the ratio is called noise. Latencies are of one write at a time: from the\n"
+        "messenger's command to the post, to the word of its delivery, and to the event at the target's loop;\n"
+        "of that, the last step from the counted immediate to the event.",
     .options = bench_fabric_options,
     .run = bench_fabric_run,
 };

@@ -19,6 +19,8 @@
 #define REPEAT_DEFAULT 15
 #define WINDOW_DEFAULT 64
 #define WINDOW_MOST 4096
+#define MISFIT_DEFAULT 25
+#define MISFIT_MOST 100000
 
 static const struct option calibrate_options[] = {
     {"out", "FILE", "the profile (default " OUT_DEFAULT ")", OPTION_TEXT},
@@ -28,6 +30,7 @@ static const struct option calibrate_options[] = {
     {"repeat", "N", "rounds over the steps, the median counts (default 15)", OPTION_INTEGER},
     {"device", "host|cuda", "what computes the steps (default host)", OPTION_CHOICE},
     {"set", "PATH=VALUE", "a value of the scenarios", OPTION_LIST},
+    {"misfit", "PERCENT", "that fits may miss what was measured by, on average (default 25)", OPTION_INTEGER},
     {"in-run", NULL, "run each scenario for real, other arrivals, and correct steps and messages by that", OPTION_FLAG},
     {"provider", "NAME", "of the fabric (default: the best that works)", OPTION_TEXT},
     {"bind", "ADDRESS", "of control and fabric (default " BIND_DEFAULT ")", OPTION_TEXT},
@@ -48,6 +51,7 @@ static bool read_arguments(const struct arguments *arguments, struct calibration
 {
     int64_t repeat = argument_integer(arguments, "repeat", REPEAT_DEFAULT);
     int64_t window = argument_integer(arguments, "window", WINDOW_DEFAULT);
+    int64_t misfit = argument_integer(arguments, "misfit", MISFIT_DEFAULT);
     char why[256];
     *what = (struct calibration){
         .base = text_or(arguments, "base", BASE_DEFAULT),
@@ -57,6 +61,7 @@ static bool read_arguments(const struct arguments *arguments, struct calibration
         .provider = argument_text(arguments, "provider"),
         .rounds = (uint32_t)min_i64(repeat, STEP_ROUNDS_MAX),
         .window = (uint32_t)min_i64(window, WINDOW_MOST),
+        .misfit_permille = (uint32_t)min_i64(max_i64(misfit, 0), MISFIT_MOST) * 10,
         .in_run = argument_flag(arguments, "in-run"),
         .scenarios = scenarios,
         .scenario_count = operand_count(arguments),
@@ -68,6 +73,9 @@ static bool read_arguments(const struct arguments *arguments, struct calibration
                        STEP_ROUNDS_MAX);
     if (window < 1 || window > WINDOW_MOST)
         user_error_set(error, NULL, 0, NULL, "--window: %lld is not between 1 and %d", (long long)window, WINDOW_MOST);
+    if (misfit < 0 || misfit > MISFIT_MOST)
+        user_error_set(error, NULL, 0, NULL, "--misfit: %lld is not between 0 and %d percent", (long long)misfit,
+                       MISFIT_MOST);
     if (what->in_run && what->scenario_count == 0)
         user_error_set(error, NULL, 0, NULL, "--in-run: names no scenario to run");
     if (executor_device(what->device, why, sizeof why) == NULL)
@@ -175,8 +183,10 @@ static void tell(const struct command_context *command, const struct output *out
         json_object_set_new(json, "profile", json_string(path));
         json_object_set_new(json, "name", json_string(profile->hardware.name));
         json_object_set_new(json, "date", json_string(profile->date));
-        json_object_set_new(json, "processors", json_integer(profile->processors));
-        json_object_set_new(json, "load", json_fixed(profile->load_permille, 3));
+        json_object_set_new(json, "processors", json_integer(profile->load.processors));
+        json_object_set_new(json, "misfit_alone_percent", json_fixed(profile->misfit.alone_permille, 1));
+        json_object_set_new(json, "misfit_streamed_percent", json_fixed(profile->misfit.streamed_permille, 1));
+        json_object_set_new(json, "load", json_fixed(profile->load.load_permille, 3));
         json_object_set(json, "machine", json_array_get(rows, 0));
         json_object_set_new(json, "writes", table_json(fabric));
         json_object_set_new(json, "steps", table_json(steps));
@@ -214,6 +224,8 @@ static int calibrate_run(const struct command_context *command, const struct arg
     what.set_count = sets.count;
     struct calibrated *result = memory_zeroed(1, sizeof *result);
     interrupt_install();
+    struct machine_load load = machine_load();
+    machine_busy_warn(command->err, &load, "times");
     bool good = calibrate(&what, result, error) && profile_write(path, &result->profile, error);
     if (good)
         tell(command, &output, path, &result->profile);
@@ -236,7 +248,8 @@ const struct command command_calibrate = {
         "The fabric and the control plane between two processes over loopback, and for each model and sharding of\n"
         "the scenarios the time of its steps over tokens and context, in executor processes as a run has them.\n"
         "The profile is a file that scenarios can name as their machine. A quiet machine is wanted: the load\n"
-        "average is written into the profile.",
+        "average is told and written into the profile, and none is written whose fits miss what was measured by more\n"
+        "than --misfit says, or whose steps spread by more.",
     .options = calibrate_options,
     .run = calibrate_run,
 };
