@@ -4,9 +4,9 @@
 --
 -- traces/repeated-prompts.jsonl has a pair of prompts of 4K, 8K, 16K, 32K, 64K and 128K tokens every 100 s; the window
 -- picks the pair and the warm-up leaves out its first. arXiv 2510.27656 measured 0.661, 0.952 and 1.610 ms a layer and
--- chunk of 4K, 8K and 16K. Here it is an eighth of that: 0.5 us a write, as in table 2 of the same paper, posted by four
--- ranks side by side, where these figures say 1.25 us and 0.3 ms a layer beside them. Either way a layer is sent faster
--- than it is computed.
+-- chunk of 4K, 8K and 16K. Here it is an eighth of that: 0.5 us a write, as in table 2 of the same paper, posted by
+-- four ranks side by side, where these figures say 1.25 us and 0.3 ms a layer beside them. Either way a layer is sent
+-- faster than it is computed.
 local h200 = with(require "hardware.h200-efa", { gpus = 4 })
 
 return scenario {

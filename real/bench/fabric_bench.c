@@ -277,7 +277,7 @@ static struct fabric_bench_percentiles percentiles(int64_t *values, size_t count
 {
     stats_sort(values, count);
     return (struct fabric_bench_percentiles){stats_percentile(values, count, 500),
-                                              stats_percentile(values, count, 990)};
+                                             stats_percentile(values, count, 990)};
 }
 
 /* A latency of all turns together. `from` is its place in a turn. */

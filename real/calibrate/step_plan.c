@@ -104,8 +104,7 @@ static bool add_choice(struct step_plan *plan, struct real_world *world, uint32_
     sizes.windows_in_pages = true;
     struct user_error why = {.set = false};
     deployment_free(world->own_deployment);
-    world->deployment = world->own_deployment =
-        deployment_make(scenario, &choice, &sizes, world->seed, &why);
+    world->deployment = world->own_deployment = deployment_make(scenario, &choice, &sizes, world->seed, &why);
     if (world->deployment == NULL) {
         user_error_set(error, scenario->path, 0, NULL, "%s", why.text);
         return false;

@@ -54,8 +54,7 @@ bool real_world_load(struct real_world *world, const char *path, const struct sc
     struct deployment_sizes sizes = deployment_sizes_traced(&scenario->load, world->recorded);
     sizes.windows_in_pages = true;
     struct user_error why = {.set = false};
-    world->deployment = world->own_deployment =
-        deployment_make(scenario, &choice, &sizes, world->seed, &why);
+    world->deployment = world->own_deployment = deployment_make(scenario, &choice, &sizes, world->seed, &why);
     if (world->deployment == NULL) {
         user_error_set(error, scenario->path, 0, NULL, "%s", why.text);
         return false;

@@ -36,7 +36,8 @@ const struct command *const commands[] = {
 
 int main(int argc, char **argv)
 {
-    /* A file that has reached its limit fails the write, which is told, rather than ending the process without a word. */
+    /* A file that has reached its limit fails the write, which is told, rather than ending the process without a
+     * word. */
     signal(SIGXFSZ, SIG_IGN);
 #ifdef TANDEM_REAL
     /* Roles of processes that a real run starts, not commands for people. */

@@ -1,8 +1,8 @@
 /* Memory, or the end: an allocation that fails is told to the user and ends the process with EXIT_MACHINE.
  *
- * Nothing the program could do then would be better: what is complete is in the database, which rolls back the rest. What
- * grows with a user's numbers has a limit (base/limits.h) or is measured before it is asked for, and is refused as a
- * user's error. The pure logic allocates nothing at all. What is got here is returned with free().
+ * Nothing the program could do then would be better: what is complete is in the database, which rolls back the rest.
+ * What grows with a user's numbers has a limit (base/limits.h) or is measured before it is asked for, and is refused as
+ * a user's error. The pure logic allocates nothing at all. What is got here is returned with free().
  */
 #ifndef TANDEM_HOST_MEMORY_H
 #define TANDEM_HOST_MEMORY_H

@@ -1,11 +1,11 @@
 /* Order statistics, defined once.
  *
  * A percentile is the nearest rank: of n values in ascending order the one at place ceil(n * permille / 1000), counted
- * from 1 (type 1 of Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50, 1996). It
- * is always a value that occurred, and the views of the results database compute the same.
+ * from 1 (type 1 of Hyndman and Fan, "Sample Quantiles in Statistical Packages", The American Statistician 50, 1996).
+ * It is always a value that occurred, and the views of the results database compute the same.
  *
- * The median of a fit is the mean of the two in the middle (their type 2): it does not lean to one side where there are few
- * values, and is what the published figures it stands beside were made with.
+ * The median of a fit is the mean of the two in the middle (their type 2): it does not lean to one side where there are
+ * few values, and is what the published figures it stands beside were made with.
  */
 #ifndef TANDEM_HOST_STATS_H
 #define TANDEM_HOST_STATS_H

@@ -16,7 +16,8 @@ limited() {
 if ! nm "$TANDEM" 2> /dev/null | grep -q __asan_init; then
     awk 'BEGIN { print "arrival_s,prompt_tokens,output_tokens"; for (i = 4000000; i > 0; i--) print i ",1,1" }' \
         > "$here/load.csv"
-    sed "s|load = poisson {|load = trace { file = 'load.csv', format = 'csv' }, --|" "$here/small.lua" > "$here/large.lua"
+    sed "s|load = poisson {|load = trace { file = 'load.csv', format = 'csv' }, --|" "$here/small.lua" \
+        > "$here/large.lua"
     limited "-v 150000" 3 run "$here/large.lua" --db "$here/memory.db"
     expect '^tandem: out of memory: the machine gives no ' "$here/err"
     [ "$(wc -l < "$here/err")" = 1 ] || fail "out of memory: $(cat "$here/err")"

@@ -92,7 +92,8 @@ static int by_path(const void *a, const void *b)
     return strcmp(left->path, right->path);
 }
 
-/* The parameters as one text, in the order of their paths: what tells two runs of a scenario and seed apart. The caller's to free. */
+/* The parameters as one text, in the order of their paths: what tells two runs of a scenario and seed apart. The
+ * caller's to free. */
 static char *params_text(const struct results_key *key)
 {
     size_t length = 1;

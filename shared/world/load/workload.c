@@ -616,7 +616,8 @@ static bool prepare(struct workload *workload, struct user_error *error)
     } else if (load->arrivals == ARRIVAL_LISTED) {
         workload->requests_max = load->list->count;
         if (load->block_tokens > 0) {
-            workload->blocks = memory_zeroed(ceil_div_u32(load->prompt.high, load->block_tokens), sizeof *workload->blocks);
+            workload->blocks =
+                memory_zeroed(ceil_div_u32(load->prompt.high, load->block_tokens), sizeof *workload->blocks);
         }
     } else {
         if (!check_generated(load, error))
