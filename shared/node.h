@@ -57,7 +57,15 @@ enum fail_reason {
     FAIL_REFUSED = 5, /* the prefiller had no room for it */
 };
 
+/* Who computes the KV of a decode sequence again that was preempted. */
+enum recompute_policy {
+    RECOMPUTE_PREFILLER = 1, /* its prefiller, which hands it over again */
+    RECOMPUTE_DECODER = 2,   /* the decoder itself, in chunks beside its batch, as engines do that prefill and decode */
+};
+
 struct scheduler_policy {
+    /* Of a decoder; 0 is RECOMPUTE_PREFILLER. */
+    enum recompute_policy recompute;
     enum queue_policy queue;
     uint32_t token_budget;    /* tokens one step may hold per group, decode tokens included */
     uint32_t chunk_tokens;    /* most tokens of one prompt in one step; 0: as many as the budget allows */
@@ -128,6 +136,12 @@ struct node_config {
     const struct peer_config *peers;
     uint32_t peer_count;
 };
+
+/* Whether steps of such an instance may hold tokens of prompts. */
+static inline bool node_prefills(enum node_role role, const struct scheduler_policy *scheduler)
+{
+    return role != ROLE_DECODE || scheduler->recompute == RECOMPUTE_DECODER;
+}
 
 struct node;
 
