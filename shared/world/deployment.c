@@ -268,7 +268,8 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
         .messenger = scenario->messenger,
     };
     builder->deployment->configs[node].scheduler.tell_evictions =
-        pool->role != ROLE_DECODE && pool->scheduler.prefix_cache && scenario->prefill_router == ROUTER_PREFIX_AWARE;
+        pool->role != ROLE_DECODE && pool->scheduler.prefix_cache &&
+        (scenario->prefill_router == ROUTER_PREFIX_AWARE || admission_counts_cached(&scenario->admission));
     builder->deployment->configs[node].scheduler.receive_steps = pool->engine.receive_steps;
     builder->deployment->configs[node].scheduler.gather_steps = pool->engine.gather_steps;
 }
@@ -341,6 +342,7 @@ static void make_peers(struct deployment *deployment)
             *next++ = (struct peer_config){
                 .node = i,
                 .role = config->role,
+                .caches = config->scheduler.prefix_cache != 0,
                 .group_count = config->group_count,
                 .pages_per_group = config->pages_per_group,
                 .geometry = config->geometry,
