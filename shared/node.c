@@ -118,7 +118,7 @@ static uint32_t write_budget(const struct node *node)
 {
     const struct instance *instance = &node->instance;
     uint32_t kept = 0;
-    if (node->config->role == ROLE_MIXED)
+    if (node->config->role != ROLE_PREFILL)
         return UINT32_MAX;
     for (uint32_t i = 0; i < instance->microbatch_count && node->config->tail_writes > 0; i++)
         if (instance->microbatches[i].stepping)
@@ -133,10 +133,9 @@ static void launched(struct node *node)
         prefill_side_launched(&node->prefiller);
         return;
     }
-    if (node->config->role == ROLE_MIXED) {
-        mixed_launched(&node->instance);
+    prefill_trace_chunks(instance);
+    if (node->config->role == ROLE_MIXED)
         return;
-    }
     for (uint32_t i = 0; i < instance->current->joined_count; i++) {
         const struct sequence *s = &instance->sequences[instance->current->joined[i]];
         if (!s->resumed)
@@ -152,7 +151,7 @@ static void launch_microbatch(struct node *node, struct microbatch *microbatch)
     microbatch->joined_count = 0;
     if (role != ROLE_PREFILL)
         decode_join_ready(instance);
-    if (role != ROLE_DECODE)
+    if (node_prefills(role, &node->config->scheduler))
         prefill_schedule(instance, write_budget(node), admitted, node);
     if (microbatch->decode_sequences == 0 && microbatch->chunk_count == 0)
         return;
@@ -263,6 +262,7 @@ static void steps_done(struct node *node, const struct event *event)
         serve_due(node);
         break;
     default:
+        decode_side_chunks_done(&node->decoder);
         first_tokens(node);
         decoder_aborts(node);
         serve_due(node);

@@ -57,7 +57,15 @@ enum fail_reason {
     FAIL_REFUSED = 5, /* the prefiller had no room for it */
 };
 
+/* Who computes the KV of a decode sequence again that was preempted. */
+enum recompute_policy {
+    RECOMPUTE_PREFILLER = 0, /* its prefiller, which hands it over again */
+    RECOMPUTE_DECODER = 1,   /* the decoder itself, in chunks beside its batch, as engines do that prefill and decode */
+};
+
 struct scheduler_policy {
+    /* Of a decoder. */
+    enum recompute_policy recompute;
     enum queue_policy queue;
     uint32_t token_budget;    /* tokens one step may hold per group, decode tokens included */
     uint32_t chunk_tokens;    /* most tokens of one prompt in one step; 0: as many as the budget allows */
@@ -86,15 +94,24 @@ struct messenger_policy {
 };
 
 struct admission_policy {
-    int64_t ttft_limit_ns;         /* reject when the expected wait for prefill exceeds this; 0: admit all */
-    uint32_t queued_tokens_max;    /* reject when every prefiller has more queued; 0: no such limit */
-    uint64_t prefill_tokens_per_s; /* what the expectation is computed with */
+    int64_t ttft_limit_ns;             /* reject when the expected wait for prefill exceeds this; 0: admit all */
+    uint32_t queued_tokens_max;        /* reject when every prefiller has more queued; 0: no such limit */
+    uint64_t prefill_tokens_per_s;     /* what the expectation is computed with */
+    uint32_t decode_load_max_permille; /* reject when this share of every decoder's KV would be held, waited for or
+                                          promised; 0: no such limit */
 };
+
+/* Whether admission has to know what prompts find cached: their expected wait is that of the rest. */
+static inline bool admission_counts_cached(const struct admission_policy *policy)
+{
+    return policy->ttft_limit_ns > 0 || policy->queued_tokens_max > 0;
+}
 
 /* What a node knows of another at set-up. */
 struct peer_config {
     uint32_t node;
     enum node_role role;
+    bool caches; /* keeps prefixes of prompts */
     uint32_t group_count;
     uint32_t pages_per_group;
     struct kv_geometry geometry; /* unused for the front */
@@ -128,6 +145,12 @@ struct node_config {
     const struct peer_config *peers;
     uint32_t peer_count;
 };
+
+/* Whether steps of such an instance may hold tokens of prompts. */
+static inline bool node_prefills(enum node_role role, const struct scheduler_policy *scheduler)
+{
+    return role != ROLE_DECODE || scheduler->recompute == RECOMPUTE_DECODER;
+}
 
 struct node;
 

@@ -70,7 +70,7 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
             continue;
         struct user_error why = {.set = false};
         models->pool[p] = device_model_of_pool(scenario, pool, pool->shardings[choice->pool[p].sharding], &why);
-        if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, &why)) {
+        if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool, &why)) {
             user_error_set(error, NULL, 0, NULL, "pool %s: %s", pool->name, why.text);
             run_models_free(models);
             return false;

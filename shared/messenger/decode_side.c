@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "messenger/report.h"
 #include "serve/decode_batch.h"
+#include "serve/prefill_batch.h"
 
 static struct sequence *at(struct decode_side *side, uint32_t slot)
 {
@@ -242,6 +243,20 @@ static void wait_for_room(struct decode_side *side, struct sequence *s, uint64_t
     rt_trace(side->instance->rt, TRACE_ADMIT_WAIT, s->request, pages, available);
 }
 
+/* It was preempted, has its pages again, and nobody else is asked. */
+static void recompute(struct decode_side *side, uint32_t slot)
+{
+    struct instance *instance = side->instance;
+    const struct sequence *s = at(side, slot);
+    rt_trace(instance->rt, TRACE_DISPATCHED, s->request, instance->config->node, 0);
+    if (s->wanted == s->local) {
+        become_ready(side, slot);
+        return;
+    }
+    rt_trace(instance->rt, TRACE_PREFILL_STARTED, s->request, s->epoch, s->local);
+    prefill_recompute(instance, slot);
+}
+
 /* Gives the first waiting request all it needs, or false. */
 static bool admit_first(struct decode_side *side)
 {
@@ -249,15 +264,17 @@ static bool admit_first(struct decode_side *side)
     uint32_t slot = side->waiting.head;
     struct sequence *s = at(side, slot);
     const struct peer *peer = peers_find(&side->peers, s->peer);
-    bool lost = peer->lost;
+    bool lost = peer->lost && !s->recomputes;
     if (!lost) {
+        /* What was handed over of windowed layers is too little to compute the rest from. */
+        uint32_t cached_limit = s->recomputes && instance->config->geometry.window > 0 ? 0 : s->wanted;
         s->group = (uint16_t)instance_roomiest_group(instance);
         uint32_t tokens = decode_reserve_tokens(instance, s, s->wanted);
-        if (side->unused_handoff_count == 0) {
+        if (side->unused_handoff_count == 0 && !s->recomputes) {
             wait_for_room(side, s, 0, page_pool_available(&instance->groups[s->group].pool));
             return false;
         }
-        if (!instance_take_pages(instance, slot, tokens, s->wanted)) {
+        if (!instance_take_pages(instance, slot, tokens, cached_limit)) {
             wait_for_room(side, s, kv_pages(&instance->config->geometry, tokens),
                           page_pool_available(&instance->groups[s->group].pool));
             return false;
@@ -267,6 +284,10 @@ static bool admit_first(struct decode_side *side)
     instance_wait_over(instance, slot);
     if (lost) {
         end_without_answer(side, slot, FAIL_PEER_LOST);
+        return true;
+    }
+    if (s->recomputes) {
+        recompute(side, slot);
         return true;
     }
     bool tail = instance->config->tail_writes > 0 && s->wanted > 0;
@@ -442,13 +463,18 @@ void decode_side_abort(struct decode_side *side, uint32_t request)
         end_without_answer(side, slot, FAIL_CLIENT);
         break;
     default:
-        CHECK(s->state == SEQUENCE_DECODE);
+        CHECK(s->state == SEQUENCE_DECODE || s->state == SEQUENCE_STREAMING);
         if (instance_steps(instance, slot)) {
             instance_abort_after_step(instance, slot); /* how many tokens it has then is not known before */
-        } else {
-            decode_leave(instance, slot);
-            end_without_answer(side, slot, FAIL_CLIENT);
+            break;
         }
+        if (s->state == SEQUENCE_DECODE) {
+            decode_leave(instance, slot);
+        } else {
+            prefill_abandon(instance, slot);
+            instance->running--;
+        }
+        end_without_answer(side, slot, FAIL_CLIENT);
         break;
     }
     decode_side_admit(side);
@@ -548,8 +574,26 @@ void decode_side_preempted(struct decode_side *side, uint32_t slot)
     s->wanted = s->prompt_tokens + s->produced - 1;
     s->local = 0;
     s->wait_traced = false;
+    s->recomputes = side->instance->config->scheduler.recompute == RECOMPUTE_DECODER;
     s->state = SEQUENCE_ALLOC;
     rt_trace(side->instance->rt, TRACE_PREEMPTED, s->request, s->wanted, 0);
     sequence_list_insert_by_age(&side->waiting, side->instance->sequences, slot);
     instance_wait(side->instance, slot, decode_reserve_tokens(side->instance, s, s->wanted));
+}
+
+static void recomputed(void *context, uint32_t slot)
+{
+    struct decode_side *side = context;
+    rt_trace(side->instance->rt, TRACE_PREFILL_FINISHED, at(side, slot)->request, at(side, slot)->epoch, 0);
+    become_ready(side, slot);
+}
+
+static void client_gone(void *context, uint32_t slot)
+{
+    end_without_answer(context, slot, FAIL_CLIENT);
+}
+
+void decode_side_chunks_done(struct decode_side *side)
+{
+    prefill_chunks_done(side->instance, recomputed, client_gone, side);
 }

@@ -2,6 +2,7 @@
  * nothing behind.
  *
  *     ALLOC -> DISPATCHED -> FILLING -> READY      and      CANCELLING -> QUARANTINE -> (free)
+ *     ALLOC -> STREAMING -> READY                  preempted, where this instance recomputes
  *
  * Rules kept here, in the words of the protocol: pages, hand-off slot and immediate are taken all or nothing; the count
  * is armed before any message leaves; the deadline runs from the dispatch; what a prefiller may still write to is given
@@ -57,8 +58,12 @@ void decode_side_admit(struct decode_side *side);
 /* The sequence's first decode step is done: its tail has been read. */
 void decode_side_tail_read(struct decode_side *side, uint32_t slot);
 
-/* A preempted sequence (out of the batch, holding pages) gives them up and asks for its KV again. */
+/* A preempted sequence (out of the batch, holding pages) gives them up and asks for its KV again, or waits to have it
+ * computed here. */
 void decode_side_preempted(struct decode_side *side, uint32_t slot);
+
+/* The chunks of the current microbatch, of sequences that are computed here again, are done. */
+void decode_side_chunks_done(struct decode_side *side);
 
 /* The request is over for this decoder: frees pages and slot. The sequence is out of the batch. */
 void decode_side_end(struct decode_side *side, uint32_t slot);

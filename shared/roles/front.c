@@ -26,7 +26,7 @@ void front_make(struct front *front, struct arena *arena, const struct node_conf
     front->unused = arena_take(arena, slots, sizeof *front->unused);
     index_map_make(&front->by_id, arena, slots);
     front->buffer = arena_take(arena, MESSAGE_BYTES_MAX, 1);
-    if (config->prefill_router == ROUTER_PREFIX_AWARE)
+    if (router_remembers(config, ROLE_PREFILL, config->prefill_router))
         front->evicted = arena_take(arena, EVICTIONS_MAX, sizeof *front->evicted);
     if (arena->memory == NULL)
         return;
@@ -51,6 +51,7 @@ static void forget_queued(struct front *front, struct front_request *r)
         front->mixed ? &front->decoders.members[r->decoder] : &front->prefillers.members[r->prefiller];
     CHECK(m->queued_tokens >= r->prompt_tokens);
     m->queued_tokens -= r->prompt_tokens;
+    m->tokens_to_compute -= r->uncached;
 }
 
 /* The decoder has been sent a request of which its reports will say nothing for a while. */
@@ -93,8 +94,10 @@ static void count_route(struct front *front, uint32_t slot)
     struct front_request *r = &front->requests[slot];
     struct router_member *decoder = &front->decoders.members[r->decoder];
     decoder->queued_tokens += r->prompt_tokens;
+    struct router_member *computes = front->mixed ? decoder : &front->prefillers.members[r->prefiller];
     if (!front->mixed)
-        front->prefillers.members[r->prefiller].queued_tokens += r->prompt_tokens;
+        computes->queued_tokens += r->prompt_tokens;
+    computes->tokens_to_compute += r->uncached;
     r->queued = true;
     promise_pages(front, decoder, slot);
 }
@@ -165,10 +168,10 @@ static bool route(struct front *front, uint32_t slot, uint32_t avoid)
         r->prefiller = router_choose(&front->prefillers, &spec, avoid);
     if (r->decoder == NO_MEMBER || (!front->mixed && r->prefiller == NO_MEMBER))
         return false;
-    if (front->mixed)
-        router_remember(&front->decoders, r->decoder, &spec);
-    else
-        router_remember(&front->prefillers, r->prefiller, &spec);
+    struct router *computing = front->mixed ? &front->decoders : &front->prefillers;
+    uint32_t member = front->mixed ? r->decoder : r->prefiller;
+    r->uncached = router_uncached(computing, member, &spec);
+    router_remember(computing, member, &spec);
     count_route(front, slot);
     send_request(front, slot);
     return true;
@@ -180,10 +183,16 @@ static enum reject_reason admit(struct front *front, const struct request_spec *
         return REJECT_DUPLICATE;
     if (front->unused_count == 0)
         return REJECT_QUEUE_FULL;
-    uint64_t queued = router_least_queued(front->mixed ? &front->decoders : &front->prefillers);
-    if (queued == UINT64_MAX)
+    const struct router *computing = front->mixed ? &front->decoders : &front->prefillers;
+    const struct admission_outlook outlook = {
+        .queued_tokens = router_least_to_compute(computing, NULL),
+        .tokens_to_first = front->config->admission.ttft_limit_ns > 0 ? router_least_to_compute(computing, spec) : 0,
+        .decode_load_permille =
+            front->config->admission.decode_load_max_permille > 0 ? router_least_load(&front->decoders, spec) : 0,
+    };
+    if (outlook.queued_tokens == UINT64_MAX)
         return REJECT_NO_INSTANCE;
-    return admission_check(&front->config->admission, queued, spec->prompt_tokens);
+    return admission_check(&front->config->admission, &outlook);
 }
 
 void front_arrival(struct front *front, const struct request_spec *spec)

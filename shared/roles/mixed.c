@@ -97,21 +97,18 @@ void mixed_admitted(struct instance *instance, uint32_t slot)
     rt_trace(instance->rt, TRACE_PREFILL_STARTED, s->request, 0, s->local);
 }
 
-void mixed_launched(struct instance *instance)
+static void aborted(void *context, uint32_t slot)
 {
-    for (uint32_t i = 0; i < instance->current->chunk_count; i++) {
-        const struct chunk *chunk = &instance->current->chunks[i];
-        rt_trace(instance->rt, TRACE_CHUNK, instance->sequences[chunk->slot].request, chunk->start, chunk->tokens);
-    }
+    end_aborted(context, slot);
 }
 
-static void prompt_complete(struct instance *instance, uint32_t slot)
+static void prompt_complete(void *context, uint32_t slot)
 {
+    struct instance *instance = context;
     struct sequence *s = &instance->sequences[slot];
     struct runtime *rt = instance->rt;
     rt_trace(rt, TRACE_PREFILL_FINISHED, s->request, 0, 0);
     instance_publish(instance, slot, s->prompt_tokens);
-    instance->running--;
     s->produced++;
     s->state = SEQUENCE_READY;
     struct report report = report_of(s, s->resumed ? MESSAGE_PREFILLED : MESSAGE_FIRST_TOKEN);
@@ -135,20 +132,7 @@ static void prompt_complete(struct instance *instance, uint32_t slot)
 void mixed_step_done(struct instance *instance)
 {
     struct microbatch *microbatch = instance->current;
-    for (uint32_t i = 0; i < microbatch->chunk_count; i++) {
-        uint32_t slot = microbatch->chunks[i].slot;
-        bool complete = prefill_chunk_done(instance, &microbatch->chunks[i]);
-        if (instance->sequences[slot].aborting) {
-            if (instance->sequences[slot].in_step > 0)
-                continue;
-            prefill_abandon(instance, slot);
-            instance->running--;
-            end_aborted(instance, slot);
-        } else if (complete) {
-            prompt_complete(instance, slot);
-        }
-    }
-    microbatch->chunk_count = 0;
+    prefill_chunks_done(instance, prompt_complete, aborted, instance);
     for (uint32_t i = 0; i < microbatch->aborting_count; i++) {
         uint32_t slot = microbatch->aborting[i];
         if (instance->sequences[slot].state == SEQUENCE_DECODE && instance->sequences[slot].aborting) {

@@ -14,8 +14,7 @@ void mixed_abort(struct instance *instance, uint32_t request);
 /* The scheduler has given the sequence its pages. */
 void mixed_admitted(struct instance *instance, uint32_t slot);
 
-/* The current microbatch has been launched, and is done. */
-void mixed_launched(struct instance *instance);
+/* The current microbatch is done. */
 void mixed_step_done(struct instance *instance);
 
 /* A preempted sequence (out of the batch, holding pages) gives them up and computes its KV again. */

@@ -325,7 +325,8 @@ static void life_record(struct recorder *recorder, struct live *live, int64_t no
         break;
     case TRACE_DISPATCHED:
         end_wait(recorder, live, now_ns);
-        live->row.prefiller = (uint16_t)record->a;
+        if (record->a != record->node) /* a decoder that computes again what it was handed over has not asked anybody */
+            live->row.prefiller = (uint16_t)record->a;
         stamp(live, BOUNDARY_DISPATCHED, now_ns);
         break;
     case TRACE_PREFILL_STARTED:

@@ -99,6 +99,25 @@ static void add_chunk(struct instance *instance, uint32_t slot, uint32_t tokens)
     s->launched += tokens;
 }
 
+/* It has its pages: what was found cached need not be computed. */
+static void begin(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    instance->running++;
+    s->computed = s->launched = s->local;
+    s->state = SEQUENCE_STREAMING;
+    if (left(s) > 0)
+        sequence_list_append(&instance->groups[s->group].streaming, instance->sequences, slot);
+}
+
+void prefill_recompute(struct instance *instance, uint32_t slot)
+{
+    begin(instance, slot);
+    const struct sequence *s = &instance->sequences[slot];
+    instance->groups[s->group].queued_tokens += left(s);
+    instance->queued_tokens += left(s);
+}
+
 /* Gives the first of the queue its pages; false when it has to wait. */
 static bool admit_first(struct instance *instance, struct group *group, prefill_admitted *admitted, void *context)
 {
@@ -110,12 +129,8 @@ static bool admit_first(struct instance *instance, struct group *group, prefill_
         return false;
     slot_heap_remove(&group->waiting, slot);
     instance_wait_over(instance, slot);
-    instance->running++;
     forget_tokens(instance, s, s->local);
-    s->computed = s->launched = s->local;
-    s->state = SEQUENCE_STREAMING;
-    if (left(s) > 0)
-        sequence_list_append(&group->streaming, instance->sequences, slot);
+    begin(instance, slot);
     admitted(context, slot);
     return true;
 }
@@ -220,6 +235,34 @@ bool prefill_chunk_done(struct instance *instance, const struct chunk *chunk)
         return false;
     sequence_list_remove(&instance->groups[s->group].streaming, instance->sequences, chunk->slot);
     return true;
+}
+
+void prefill_trace_chunks(const struct instance *instance)
+{
+    for (uint32_t i = 0; i < instance->current->chunk_count; i++) {
+        const struct chunk *chunk = &instance->current->chunks[i];
+        rt_trace(instance->rt, TRACE_CHUNK, instance->sequences[chunk->slot].request, chunk->start, chunk->tokens);
+    }
+}
+
+void prefill_chunks_done(struct instance *instance, prefill_ended *complete, prefill_ended *gone, void *context)
+{
+    struct microbatch *microbatch = instance->current;
+    for (uint32_t i = 0; i < microbatch->chunk_count; i++) {
+        uint32_t slot = microbatch->chunks[i].slot;
+        const struct sequence *s = &instance->sequences[slot];
+        bool whole = prefill_chunk_done(instance, &microbatch->chunks[i]);
+        if (s->aborting ? s->in_step > 0 : !whole)
+            continue;
+        if (s->aborting)
+            prefill_abandon(instance, slot);
+        instance->running--;
+        if (s->aborting)
+            gone(context, slot);
+        else
+            complete(context, slot);
+    }
+    microbatch->chunk_count = 0;
 }
 
 void prefill_abandon(struct instance *instance, uint32_t slot)

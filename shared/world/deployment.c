@@ -129,10 +129,11 @@ static uint32_t sampled(const struct pool *pool)
     return pool->role == ROLE_PREFILL ? 0 : pool->scheduler.batch_max * (1 + pool->scheduler.draft_tokens);
 }
 
-static uint32_t step_tokens(const struct pool *pool)
+uint32_t deployment_step_tokens(const struct pool *pool)
 {
     uint32_t verified = 1 + pool->scheduler.draft_tokens;
-    return pool->role == ROLE_DECODE ? pool->scheduler.batch_max * verified : pool->scheduler.token_budget;
+    return node_prefills(pool->role, &pool->scheduler) ? pool->scheduler.token_budget
+                                                       : pool->scheduler.batch_max * verified;
 }
 
 /* What a draft model takes beside the model, on a rank: its weights, and the KV of a page's tokens. */
@@ -184,8 +185,8 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
     uint64_t draft_page_bytes;
     if (!draft_model_footprint(pool, parallelism, &draft_bytes, &draft_page_bytes, error))
         return false;
-    uint64_t activation_bytes =
-        draft_bytes + footprint_activation_bytes(&model, &member->geometry, step_tokens(pool), sampled(pool));
+    uint64_t activation_bytes = draft_bytes + footprint_activation_bytes(&model, &member->geometry,
+                                                                         deployment_step_tokens(pool), sampled(pool));
     struct footprint *footprint = &member->footprint;
     uint32_t sequences = windows_in_pages ? 0 : window_sequences(scenario, pool);
     enum footprint_verdict verdict =
@@ -267,7 +268,8 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
         .messenger = scenario->messenger,
     };
     builder->deployment->configs[node].scheduler.tell_evictions =
-        pool->role != ROLE_DECODE && pool->scheduler.prefix_cache && scenario->prefill_router == ROUTER_PREFIX_AWARE;
+        pool->role != ROLE_DECODE && pool->scheduler.prefix_cache &&
+        (scenario->prefill_router == ROUTER_PREFIX_AWARE || admission_counts_cached(&scenario->admission));
     builder->deployment->configs[node].scheduler.receive_steps = pool->engine.receive_steps;
     builder->deployment->configs[node].scheduler.gather_steps = pool->engine.gather_steps;
 }
@@ -340,6 +342,7 @@ static void make_peers(struct deployment *deployment)
             *next++ = (struct peer_config){
                 .node = i,
                 .role = config->role,
+                .caches = config->scheduler.prefix_cache != 0,
                 .group_count = config->group_count,
                 .pages_per_group = config->pages_per_group,
                 .geometry = config->geometry,

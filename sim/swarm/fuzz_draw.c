@@ -3,6 +3,7 @@
 
 #include "sim/swarm/fuzz_draw_internal.h"
 #include "model/footprint.h"
+#include "world/deployment.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -125,7 +126,7 @@ static void size_memory(const struct scenario *scenario, struct pool *pool, uint
     const struct architecture model = scenario_served(scenario, pool);
     CHECK(kv_geometry_make(&model, pool->shardings[0], pool->page_tokens, pool->layout, &geometry) == GEOMETRY_OK);
     uint32_t verified = pool->scheduler.batch_max * (1 + pool->scheduler.draft_tokens);
-    uint32_t tokens = pool->role == ROLE_DECODE ? verified : pool->scheduler.token_budget;
+    uint32_t tokens = deployment_step_tokens(pool);
     uint32_t sampled = pool->role == ROLE_PREFILL ? 0 : verified;
     uint64_t activations = footprint_activation_bytes(&model, &geometry, tokens, sampled);
     CHECK(footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, MEMORY_SHARE_GPU, 1000, activations, 0,
@@ -201,6 +202,7 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
         .count_min = count,
         .count_max = count,
         .engine = engine_neutral(),
+        .replace_ns = TIME_NEVER,
         .sharding_count = 1,
         .shardings = {draw_sharding(rng, &scenario->model, role)},
         .page_tokens = page_tokens,
@@ -219,6 +221,10 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
                       .repeat_max = one_in(rng, 3) ? 1 : 64},
     };
     name(pool->name, sizeof pool->name, pool_name);
+    if (role == ROLE_DECODE && budget % 3 == 0) { /* not drawn: older seeds draw what they drew */
+        pool->scheduler.recompute = RECOMPUTE_DECODER;
+        pool->scheduler.chunk_tokens = 1; /* so that much happens meanwhile */
+    }
     pool->draft.head = DRAFT_MTP;
     if (tastes->drafts && role != ROLE_PREFILL && !one_in(rng, 6))
         draw_draft(rng, &scenario->model, pool);
@@ -377,6 +383,8 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
                                                         .prefill_tokens_per_s = between(rng, 10000, 1000000)};
     if (one_in(rng, 8))
         scenario->admission.queued_tokens_max = between(rng, 50, 600);
+    if (scenario->admission.queued_tokens_max % 2 == 1) /* not drawn: older seeds draw what they drew */
+        scenario->admission.decode_load_max_permille = 10 * scenario->admission.queued_tokens_max;
     scenario->messenger = (struct messenger_policy){
         .deadline_ns = one_in(rng, 6) ? TIME_NEVER : (int64_t)between(rng, 1, 5000) * NS_PER_MS,
         .attempts_max = between(rng, 1, 4),
@@ -439,7 +447,9 @@ void fuzz_draw(uint64_t seed, struct drawn *drawn)
         draw_requests(&rng, &tastes, drawn);
     draw_policies(&rng, &tastes, scenario);
     fuzz_draw_faults(&rng, &tastes, drawn);
-    if (late_nacks)
+    if (late_nacks && seed % 4 == 3) /* not drawn: older seeds draw what they drew */
+        fuzz_draw_recomputes(&rng, drawn);
+    else if (late_nacks)
         fuzz_draw_late_nacks(&rng, drawn);
     for (uint32_t p = 0; p < scenario->pool_count; p++)
         fuzz_fit(drawn, p);

@@ -62,10 +62,8 @@ static void write_machine(FILE *out, const struct hardware *machine)
 {
     fprintf(out, "      machine = machine {\n        ");
     write_fields(out, &schema_machine, machine, NULL);
-    write_fields(out, &schema_machine_nics, machine, NULL);
     fprintf(out, "\n        nic = nic { ");
     write_fields(out, &schema_nic, &machine->nic, NULL);
-    write_fields(out, &schema_nic_posting, &machine->nic, NULL);
     fprintf(out, "},\n");
     if (machine->steps != NULL) {
         fprintf(out, "        steps = { ");
@@ -73,8 +71,6 @@ static void write_machine(FILE *out, const struct hardware *machine)
             const struct step_table *table = &machine->steps->item[k];
             fprintf(out, "steps { ");
             write_fields(out, &schema_steps, table, NULL);
-            write_fields(out, &schema_steps_draft, table, NULL);
-            write_fields(out, &schema_steps_flight, table, NULL);
             fprintf(out, "sharding = { ");
             write_fields(out, &schema_sharding, &table->parallelism, NULL);
             fprintf(out, "},");
