@@ -163,6 +163,13 @@ static const struct option compare_options[] = {
     {NULL, NULL, NULL, OPTION_FLAG},
 };
 
+/* Results of benchmarks are JSON, and no run is called so. */
+static bool is_file(const char *operand)
+{
+    const char *ending = strrchr(operand, '.');
+    return ending != NULL && (strcmp(ending, ".json") == 0 || strcmp(ending, ".jsonl") == 0);
+}
+
 static int compare_run(const struct command_context *context, const struct arguments *arguments,
                        struct user_error *error)
 {
@@ -171,10 +178,13 @@ static int compare_run(const struct command_context *context, const struct argum
     struct results *store = results_open(database_path(arguments), RESULTS_READ, error);
     if (store == NULL)
         return EXIT_USER;
-    int64_t a = results_run_lookup(store, operand(arguments, 0), error);
-    int64_t b = a == 0 ? 0 : results_run_lookup(store, operand(arguments, 1), error);
+    int file = is_file(operand(arguments, 1)) ? 1 : is_file(operand(arguments, 0)) ? 0 : -1;
+    int64_t a = results_run_lookup(store, operand(arguments, file == 0 ? 1 : 0), error);
+    int64_t b = a == 0 || file >= 0 ? 0 : results_run_lookup(store, operand(arguments, 1), error);
     if (b != 0)
         compare_runs(store, a, b, sim_divergence, &output, error);
+    else if (a != 0 && file >= 0)
+        compare_measurement(store, a, operand(arguments, (unsigned)file), &output, error);
     results_close(store, error);
     if (interrupt_requested())
         return EXIT_INTERRUPTED;
@@ -186,10 +196,13 @@ const struct command command_compare = {
     .operands = "A B",
     .operands_min = 2,
     .operands_max = 2,
-    .summary = "two stored runs side by side",
+    .summary = "two stored runs side by side, or a run and a benchmark's result",
     .description =
         "A and B are a run's number, last, last~N (the Nth before the last), or SCENARIO/SEED. Simulated runs whose\n"
-        "decisions differ are simulated again to show the first one in which they part.",
+        "decisions differ are simulated again to show the first one in which they part.\n"
+        "One may be a file, FILE.json or FILE.jsonl: what vllm bench serve, sglang.bench_serving, aiperf or "
+        "genai-perf\n"
+        "measured. Differences are then those of the prediction from the measurement.",
     .options = compare_options,
     .run = compare_run,
 };

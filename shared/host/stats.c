@@ -2,6 +2,7 @@
 #include "host/stats.h"
 
 #include "base/check.h"
+#include "host/memory.h"
 
 #include <stdlib.h>
 
@@ -30,4 +31,13 @@ double stats_median(double *values, size_t count)
     CHECK(count > 0);
     qsort(values, count, sizeof *values, ascending_real);
     return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+void stats_add(struct stats_values *values, int64_t value)
+{
+    if (values->count == values->room) {
+        values->room = values->room == 0 ? 256 : values->room * 2;
+        values->items = memory_resized(values->items, values->room * sizeof *values->items);
+    }
+    values->items[values->count++] = value;
 }

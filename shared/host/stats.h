@@ -13,6 +13,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Values one after another; {.count = 0} is empty. The owner frees the items. */
+struct stats_values {
+    int64_t *items;
+    size_t count;
+    size_t room;
+};
+void stats_add(struct stats_values *values, int64_t value);
+
 /* Into ascending order. */
 void stats_sort(int64_t *values, size_t count);
 

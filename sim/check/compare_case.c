@@ -44,23 +44,8 @@ static bool distinct(const struct check_case *item, const struct baseline_run *b
 
 /* ---- Request by request ------------------------------------------------------------------------------------------ */
 
-struct values {
-    int64_t *items;
-    uint64_t count;
-    uint64_t capacity;
-};
-
-static void add_value(struct values *values, int64_t value)
-{
-    if (values->count == values->capacity) {
-        values->capacity = max_u64(256, 2 * values->capacity);
-        values->items = memory_resized(values->items, values->capacity * sizeof *values->items);
-    }
-    values->items[values->count++] = value;
-}
-
 /* The median; frees. */
-static int64_t take_median(struct values *values)
+static int64_t take_median(struct stats_values *values)
 {
     stats_sort(values->items, values->count);
     int64_t median = stats_percentile(values->items, values->count, 500);
@@ -72,8 +57,8 @@ static int64_t take_median(struct values *values)
 static void compare_latency(const struct measured *before, const struct measured *after, uint32_t seeds,
                             enum watch_kind kind, uint32_t span, struct moved *moved)
 {
-    struct values gains = {.count = 0};
-    struct values losses = {.count = 0};
+    struct stats_values gains = {.count = 0};
+    struct stats_values losses = {.count = 0};
     int128 sum_before = 0;
     int128 sum_after = 0;
     for (uint32_t s = 0; s < seeds; s++) {
@@ -89,7 +74,7 @@ static void compare_latency(const struct measured *before, const struct measured
             sum_before += was;
             sum_after += is;
             if (is != was)
-                add_value(is < was ? &gains : &losses, is < was ? was - is : is - was);
+                stats_add(is < was ? &gains : &losses, is < was ? was - is : is - was);
         }
     }
     moved->faster = gains.count;

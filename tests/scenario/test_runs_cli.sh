@@ -37,3 +37,17 @@ sqlite3 "$here/a.db" 'PRAGMA user_version = -3'
 refused 'the schema version is -3' runs "${db[@]}"
 sqlite3 "$here/a.db" 'PRAGMA user_version = 2'
 refused 'cannot be brought from schema version 2' runs "${db[@]}"
+
+# A run beside what a benchmark measured, whichever comes first.
+answers run "$here/run-small.lua" --db "$here/b.db"
+for order in "1 $root/tests/data/benchmarks/vllm.json" "$root/tests/data/benchmarks/vllm.json last"; do
+    # shellcheck disable=SC2086
+    answers compare $order --db "$here/b.db" --format csv
+    [ "$(sed -n 1p "$here/out")" = metric,measured,predicted,difference,relative_percent ] || fail "$(cat "$here/out")"
+    [ "$(grep -c '^requests,4,\|^ttft_ms.p99,150.000,' "$here/out")" = 2 ] || fail "$(cat "$here/out")"
+done
+answers compare 1 "$root/tests/data/benchmarks/sglang.jsonl" --db "$here/b.db"
+expect 'of sglang.bench_serving, the last of its 2 results' "$here/out"
+expect 'not the same load: 80 prompt tokens were measured' "$here/out"
+echo "{}" > "$here/other.json"
+refused "no result of a benchmark that is known" compare 1 "$here/other.json" --db "$here/b.db"

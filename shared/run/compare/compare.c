@@ -3,12 +3,14 @@
 
 #include "base/arith.h"
 #include "run/compare/compare_data.h"
+#include "run/compare/measurement.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 /* The two reports and everything found about them. */
 struct comparison {
+    const struct measurement *measurement; /* that `a` is; NULL: a run */
     struct run_report a;
     struct run_report b;
     bool same;
@@ -28,14 +30,25 @@ static void add_relative(struct table *table, int64_t a, int64_t b)
     table_fixed(table, (int64_t)(scaled / ((int128)a * 2)), 1);
 }
 
+/* Nothing where one is below 0: a benchmark's result does not say everything. */
 static void add_values(struct table *table, const char *name, int64_t a, int64_t b, unsigned decimals)
 {
+    if (a < 0 || b < 0)
+        return;
     table_row(table);
     table_text(table, name);
     table_fixed(table, a, decimals);
     table_fixed(table, b, decimals);
     table_fixed(table, b - a, decimals);
     add_relative(table, a, b);
+}
+
+/* What a benchmark says beside a run's count over its duration. */
+static void add_rate(struct table *table, const char *name, uint64_t micro_per_s, uint64_t count, int64_t duration_ns)
+{
+    if (micro_per_s != COUNT_UNKNOWN && duration_ns > 0)
+        add_values(table, name, fixed_round((int64_t)micro_per_s, 6, 3),
+                   (int64_t)mul_div_floor_u64(count, UINT64_C(1000) * NS_PER_S, (uint64_t)duration_ns), 3);
 }
 
 static void add_counts(struct table *table, const struct comparison *c)
@@ -45,9 +58,18 @@ static void add_counts(struct table *table, const struct comparison *c)
     add_values(table, "rejected", (int64_t)c->a.rejected, (int64_t)c->b.rejected, 0);
     add_values(table, "failed", (int64_t)c->a.failed, (int64_t)c->b.failed, 0);
     add_values(table, "aborted", (int64_t)c->a.aborted, (int64_t)c->b.aborted, 0);
-    add_values(table, "duration_s", fixed_round(c->a.duration_ns, 9, 3), fixed_round(c->b.duration_ns, 9, 3), 3);
-    add_values(table, "goodput_per_s", fixed_round((int64_t)c->a.goodput_micro_per_s, 6, 3),
-               fixed_round((int64_t)c->b.goodput_micro_per_s, 6, 3), 3);
+    add_values(table, "duration_s", c->a.duration_ns < 0 ? -1 : fixed_round(c->a.duration_ns, 9, 3),
+               fixed_round(c->b.duration_ns, 9, 3), 3);
+    if (c->measurement == NULL) {
+        add_values(table, "goodput_per_s", fixed_round((int64_t)c->a.goodput_micro_per_s, 6, 3),
+                   fixed_round((int64_t)c->b.goodput_micro_per_s, 6, 3), 3);
+        return;
+    }
+    add_values(table, "prompt_tokens", (int64_t)c->a.prompt_tokens, (int64_t)c->b.prompt_tokens, 0);
+    add_values(table, "output_tokens", (int64_t)c->a.output_tokens, (int64_t)c->b.output_tokens, 0);
+    add_rate(table, "requests_per_s", c->measurement->requests_micro_per_s, c->b.completed, c->b.duration_ns);
+    add_rate(table, "output_tokens_per_s", c->measurement->output_tokens_micro_per_s, c->b.output_tokens,
+             c->b.duration_ns);
 }
 
 static void add_metric(struct table *table, const char *name, const struct metric_summary *a,
@@ -65,7 +87,7 @@ static void add_metric(struct table *table, const char *name, const struct metri
         char full[64];
         snprintf(full, sizeof full, "%s.%s", name, rows[k].statistic);
         /* A metric that one run lacks (no request completed) has nothing to be compared with. */
-        if (a->count > 0 && b->count > 0)
+        if (a->count > 0 && b->count > 0 && rows[k].a_ns >= 0)
             add_values(table, full, fixed_round(rows[k].a_ns, 6, 3), fixed_round(rows[k].b_ns, 6, 3), 3);
     }
 }
@@ -74,11 +96,12 @@ static struct table *comparison_table(const struct comparison *c)
 {
     struct table *table = table_new(NULL);
     char heading[2][32];
-    snprintf(heading[0], sizeof heading[0], "run %" PRId64, c->a.run);
+    bool measured = c->measurement != NULL;
+    snprintf(heading[0], sizeof heading[0], measured ? "measured" : "run %" PRId64, c->a.run);
     snprintf(heading[1], sizeof heading[1], "run %" PRId64, c->b.run);
     table_column(table, "metric", "");
-    table_column(table, "a", heading[0]);
-    table_column(table, "b", heading[1]);
+    table_column(table, measured ? "measured" : "a", heading[0]);
+    table_column(table, measured ? "predicted" : "b", heading[1]);
     table_column(table, "difference", "difference");
     table_column(table, "relative_percent", "%");
     add_counts(table, c);
@@ -349,6 +372,59 @@ bool compare_runs(struct results *store, int64_t run_a, int64_t run_b, divergenc
         write_comparison(&c, output);
     comparison_data_free(&c.data);
     run_report_free(&c.a);
+    run_report_free(&c.b);
+    return good;
+}
+
+/* ---- With a measurement ------------------------------------------------------------------------------------------ */
+
+/* Predictions are beside measurements of the same load only: told where the two are more than a percent apart. */
+static void write_load(FILE *file, const char *what, uint64_t measured, uint64_t ran)
+{
+    if (measured == COUNT_UNKNOWN || (measured <= ran + ran / 100 && ran <= measured + measured / 100))
+        return;
+    fprintf(file, "not the same load: %" PRIu64 " %s were measured, the run has %" PRIu64 "\n", measured, what, ran);
+}
+
+static void write_measured(const struct comparison *c, const struct output *output)
+{
+    const struct measurement *m = c->measurement;
+    struct table *table = comparison_table(c);
+    if (output->format == OUTPUT_JSON) {
+        json_t *json =
+            json_pack("{s:{s:s, s:s, s:I}, s:o, s:o}", "measurement", "file", m->file, "tool", m->tool, "results",
+                      (json_int_t)m->results, "run", run_report_json(&c->b), "metrics", table_json(table));
+        output_json(output, json);
+        json_decref(json);
+    } else {
+        if (output->format != OUTPUT_CSV) {
+            fprintf(output->file, "measured: %s, of %s", m->file, m->tool);
+            if (m->results > 1)
+                fprintf(output->file, ", the last of its %" PRIu32 " results", m->results);
+            fputc('\n', output->file);
+            write_run_line(output->file, &c->b);
+            write_load(output->file, "requests", m->report.requests, c->b.requests);
+            write_load(output->file, "prompt tokens", m->report.prompt_tokens, c->b.prompt_tokens);
+            write_load(output->file, "output tokens", m->report.output_tokens, c->b.output_tokens);
+            fputc('\n', output->file);
+        }
+        output_table(output, table);
+    }
+    table_free(table);
+}
+
+bool compare_measurement(struct results *store, int64_t run, const char *path, const struct output *output,
+                         struct user_error *error)
+{
+    struct measurement measurement;
+    struct comparison c;
+    memset(&c, 0, sizeof c);
+    c.measurement = &measurement;
+    bool good = measurement_read(path, &measurement, error) && results_run_read(store, run, &c.b, error);
+    if (good) {
+        c.a = measurement.report;
+        write_measured(&c, output);
+    }
     run_report_free(&c.b);
     return good;
 }

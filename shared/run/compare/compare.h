@@ -1,5 +1,5 @@
-/* Two stored runs side by side: counts, percentiles and spans with their differences, and the first decision in which
- * they part.
+/* Two stored runs, or a run and a measurement, side by side: counts, percentiles and spans with their differences, and
+ * the first decision in which they part.
  */
 #ifndef TANDEM_RUN_COMPARE_COMPARE_H
 #define TANDEM_RUN_COMPARE_COMPARE_H
@@ -23,5 +23,10 @@ typedef bool divergence_function(struct results *store, int64_t run_a, int64_t r
  * tables one after the other, an empty line between them. */
 bool compare_runs(struct results *store, int64_t run_a, int64_t run_b, divergence_function *first_divergence,
                   const struct output *output, struct user_error *error);
+
+/* Writes a run beside a benchmark's result (measurement.h): differences are the run's from what was measured. JSON:
+ * {measurement: {file, tool, results}, run, metrics: [{metric, measured, predicted, difference, relative_percent}]}. */
+bool compare_measurement(struct results *store, int64_t run, const char *path, const struct output *output,
+                         struct user_error *error);
 
 #endif

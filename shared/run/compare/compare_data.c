@@ -13,23 +13,8 @@
 
 /* ---- Order statistics -------------------------------------------------------------------------------------------- */
 
-struct values {
-    int64_t *items;
-    size_t count;
-    size_t room;
-};
-
-static void add_value(struct values *values, int64_t value)
-{
-    if (values->count == values->room) {
-        values->room = values->room == 0 ? 256 : values->room * 2;
-        values->items = memory_resized(values->items, values->room * sizeof *values->items);
-    }
-    values->items[values->count++] = value;
-}
-
 /* Sorts. */
-static int64_t percentile(struct values *values, uint32_t percent)
+static int64_t percentile(struct stats_values *values, uint32_t percent)
 {
     CHECK(values->count > 0);
     stats_sort(values->items, values->count);
@@ -82,19 +67,19 @@ static bool end(struct results *store, sqlite3_stmt *statement, int code, struct
     return good;
 }
 
-static void summarize_pairs(struct values side[2], uint32_t reference, struct paired_metric *metric)
+static void summarize_pairs(struct stats_values side[2], uint32_t reference, struct paired_metric *metric)
 {
-    struct values differences = {.count = 0};
-    struct values relatives = {.count = 0};
+    struct stats_values differences = {.count = 0};
+    struct stats_values relatives = {.count = 0};
     int128 sum = 0;
     int128 reference_sum = 0;
     metric->pairs = side[0].count;
     for (size_t i = 0; i < metric->pairs; i++) {
         int64_t of = side[reference].items[i];
         int64_t difference = side[1 - reference].items[i] - of;
-        add_value(&differences, difference < 0 ? -difference : difference);
+        stats_add(&differences, difference < 0 ? -difference : difference);
         if (of > 0)
-            add_value(&relatives, permille(difference < 0 ? -(int128)difference : difference, of));
+            stats_add(&relatives, permille(difference < 0 ? -(int128)difference : difference, of));
         sum += difference;
         reference_sum += of;
     }
@@ -128,11 +113,11 @@ static bool read_pairs(struct results *store, int64_t a, int64_t b, uint32_t whi
     sqlite3_stmt *statement = prepare_two(store, sql, a, b, error);
     if (statement == NULL)
         return false;
-    struct values side[2] = {{.count = 0}, {.count = 0}};
+    struct stats_values side[2] = {{.count = 0}, {.count = 0}};
     int code;
     while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
-        add_value(&side[0], sqlite3_column_int64(statement, 0));
-        add_value(&side[1], sqlite3_column_int64(statement, 1));
+        stats_add(&side[0], sqlite3_column_int64(statement, 0));
+        stats_add(&side[1], sqlite3_column_int64(statement, 1));
     }
     bool good = end(store, statement, code, error);
     if (good)
@@ -267,7 +252,7 @@ static size_t run_length(const struct shaped_list *list, size_t at)
 static void match(const struct shaped_list lists[2], uint32_t reference, struct shape_errors *errors)
 {
     size_t at[2] = {0, 0};
-    struct values weighed = {.count = 0};
+    struct stats_values weighed = {.count = 0};
     errors->total = lists[reference].count;
     while (at[0] < lists[0].count && at[1] < lists[1].count) {
         int order = compare_shapes(&lists[0].items[at[0]].shape, &lists[1].items[at[1]].shape);
@@ -289,7 +274,7 @@ static void match(const struct shaped_list lists[2], uint32_t reference, struct 
         error->error_permille = of > 0 ? permille((int128)error->p50_ns[1 - reference] - of, of) : 0;
         errors->matched += error->count[reference];
         for (uint64_t k = 0; of > 0 && k < error->count[reference]; k++)
-            add_value(&weighed, error->error_permille < 0 ? -error->error_permille : error->error_permille);
+            stats_add(&weighed, error->error_permille < 0 ? -error->error_permille : error->error_permille);
     }
     errors->error_p50_permille = weighed.count > 0 ? percentile(&weighed, 50) : 0;
     free(weighed.items);

@@ -3,7 +3,7 @@
 
 #include "base/limits.h"
 #include "world/scenario/model_config_internal.h"
-#include "host/memory.h"
+#include "host/python_json.h"
 
 #include <inttypes.h>
 #include <stdint.h>
@@ -391,40 +391,12 @@ static const struct family *find_family(const struct config *config)
 
 /* ---- The file ---------------------------------------------------------------------------------------------------- */
 
-/* Python writes numbers that JSON has no words for. A copy of the text in which each is a number that no key that is
- * read may have, on the same line; and without a byte order mark. The caller frees. */
-static char *plain_json(const char *text, size_t *length)
-{
-    static const struct {
-        const char *word;
-        const char *number;
-    } words[] = {{"Infinity", "1.0e+308"}, {"NaN", "0.5"}};
-    size_t skip = *length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-    char *copy = memory_get(*length - skip + 1);
-    *length -= skip;
-    memcpy(copy, text + skip, *length);
-    copy[*length] = '\0';
-    bool quoted = false;
-    for (size_t at = 0; at < *length; at++) {
-        if (quoted && copy[at] == '\\')
-            at++;
-        else if (copy[at] == '"')
-            quoted = !quoted;
-        for (size_t k = 0; !quoted && k < LENGTH(words); k++) {
-            size_t width = strlen(words[k].word);
-            if (at + width <= *length && memcmp(copy + at, words[k].word, width) == 0)
-                memcpy(copy + at, words[k].number, width);
-        }
-    }
-    return copy;
-}
-
 /* Reads a file into *config, whose text and root the caller frees. */
 static bool load_file(const struct model_file *file, struct config *config)
 {
     size_t length = file->length;
     json_error_t where;
-    char *text = plain_json(file->text, &length);
+    char *text = python_json(file->text, &length);
     config->file = file->path;
     config->text = text;
     config->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
