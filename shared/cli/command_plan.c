@@ -242,12 +242,18 @@ struct plan_context {
     const struct arguments *arguments;
     struct results *store;
     struct output output;
-    json_t *answers; /* JSON: one object a scenario */
+    json_t *answers; /* for machines: one object a scenario and point */
     uint32_t threads;
     uint32_t top;
     struct model_errors *errors;
     FILE *err;
 };
+
+/* JSON and CSV are written when all is known. */
+static bool for_machines(const struct plan_context *context)
+{
+    return context->output.format == OUTPUT_JSON || context->output.format == OUTPUT_CSV;
+}
 
 static int exit_of(enum plan_status status)
 {
@@ -268,7 +274,7 @@ static int exit_of(enum plan_status status)
 static int tell(struct plan_context *context, struct scenario *scenario, json_t *answer, struct user_error *error)
 {
     int status = EXIT_OK;
-    if (context->output.format == OUTPUT_JSON)
+    if (for_machines(context))
         json_array_append(context->answers, answer);
     else
         plan_print(answer, &context->output, context->top);
@@ -390,7 +396,7 @@ static int plan_scenario(struct plan_context *context, const struct scenario *sc
         int exit;
         json_t *answer = answer_of(context, variant, overrides, count, &exit, error);
         if (answer != NULL) {
-            if (points == 1 || context->output.format == OUTPUT_JSON) {
+            if (points == 1 || for_machines(context)) {
                 int told = tell(context, variant, answer, error);
                 exit = told > exit ? told : exit;
             } else if (json_is_null(json_object_get(json_object_get(answer, "recommendation"), "candidate"))) {
@@ -401,7 +407,7 @@ static int plan_scenario(struct plan_context *context, const struct scenario *sc
         worst = exit > worst ? exit : worst;
         scenario_free(variant);
     }
-    if (points > 1 && context->output.format != OUTPUT_JSON && json_array_size(answers) > 0)
+    if (points > 1 && !for_machines(context) && json_array_size(answers) > 0)
         plan_print_points(answers, &context->output);
     json_decref(answers);
     return worst;
@@ -413,7 +419,7 @@ static int plan_all(struct plan_context *context, struct user_error *error)
     int worst = EXIT_OK;
     if (scenario_sets_read(context->arguments, &sets, error)) {
         for (size_t i = 0; i < operand_count(context->arguments) && !error->set && !interrupt_requested(); i++) {
-            if (i > 0 && context->output.format != OUTPUT_JSON)
+            if (i > 0 && !for_machines(context))
                 fputc('\n', context->output.file);
             struct scenario *scenario = scenario_load(operand(context->arguments, i), sets.sets, sets.count, error);
             if (scenario == NULL)
@@ -453,6 +459,8 @@ static int plan_run(const struct command_context *command, const struct argument
     if (context.output.format == OUTPUT_JSON) {
         const json_t *only = json_array_size(context.answers) == 1 ? json_array_get(context.answers, 0) : NULL;
         output_json(&context.output, only != NULL ? only : context.answers);
+    } else if (context.output.format == OUTPUT_CSV && json_array_size(context.answers) > 0) {
+        plan_print_rows(context.answers, &context.output);
     }
     json_decref(context.answers);
     model_errors_free(context.errors);

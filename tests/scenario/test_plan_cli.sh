@@ -51,7 +51,9 @@ expect '^| candidate ' "$here/out"
 expect '^- \*\*Deploy:\*\* [0-9]' "$here/out"
 plan --format csv
 expect '^candidate,recommended,serving,prefill,decode,sharding,nodes,gpus,kv_over,max_rate_per_s' "$here/out"
-[ "$(sed 's/"[^"]*"//g' "$here/out" | awk -F, '{print NF}' | sort -u | wc -l)" = 1 ] || fail "rows of unequal length"
+cp "$here/out" "$here/csv"
+plan --format json
+python3 "$root/tests/support/csv_is_json.py" "$here/out" "$here/csv" plan || fail "CSV is not JSON"
 
 # The run behind the verdict is what `last` is, and not a probe.
 answers compare last last --db "$here/plan.db"
