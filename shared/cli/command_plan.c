@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define SCENARIOS_MAX 16
-#define TABLE_ROWS 10
 
 static const struct option plan_options[] = {
     {"set", "PATH=VALUE", "change a value of every scenario", OPTION_LIST},
@@ -120,8 +119,6 @@ static void keeper_free(struct keeper *keeper)
     free(keeper->known);
 }
 
-#define PLAN_ANSWER "plan" /* the kind of finding whose detail is a plan's JSON */
-
 /* ---- What is stored of the answer -------------------------------------------------------------------------------- */
 
 static bool add_finding(const struct keeper *keeper, const char *kind, const struct plan_candidate *item, int64_t run,
@@ -161,7 +158,7 @@ static bool add_answer(const struct keeper *keeper, const json_t *answer, struct
     struct results_finding finding = {
         .scenario = keeper->scenario,
         .build = keeper->build,
-        .kind = PLAN_ANSWER,
+        .kind = FINDING_PLAN,
         .label = "",
         .prefill = -1,
         .decode = -1,
@@ -352,7 +349,7 @@ static json_t *find_answer(const struct keeper *keeper, const struct scenario *s
     for (size_t i = 0; findings != NULL && i < json_array_size(findings); i++) {
         const json_t *finding = json_array_get(findings, i);
         const char *kind = json_string_value(json_object_get(finding, "kind"));
-        if (kind != NULL && strcmp(kind, PLAN_ANSWER) == 0)
+        if (kind != NULL && strcmp(kind, FINDING_PLAN) == 0)
             answer = json_deep_copy(json_object_get(finding, "detail"));
     }
     json_decref(findings);
@@ -381,9 +378,21 @@ static json_t *answer_of(struct plan_context *context, struct scenario *scenario
     return answer;
 }
 
+/* What a plan looks for itself cannot vary: every point would be the same plan. */
+static bool may_vary(const struct scenario *scenario, struct user_error *error)
+{
+    for (uint32_t k = 0; k < scenario->vary_count; k++)
+        if (strcmp(scenario->vary[k].path, "load.rate") == 0)
+            user_error_set(error, scenario->path, 0, "vary.load.rate",
+                           "a plan finds the rates itself; --set vary=nil plans without, and --set load.rate=RATE");
+    return !error->set;
+}
+
 /* One plan, or one a point of what varies; of those a table of what is recommended where. */
 static int plan_scenario(struct plan_context *context, const struct scenario *scenario, struct user_error *error)
 {
+    if (!may_vary(scenario, error))
+        return EXIT_USER;
     size_t points = scenario_variant_count(scenario);
     json_t *answers = json_array();
     int worst = EXIT_OK;
@@ -437,7 +446,7 @@ static int plan_all(struct plan_context *context, struct user_error *error)
 static int plan_run(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
 {
     int64_t threads = argument_integer(arguments, "threads", workers_default());
-    int64_t top = argument_integer(arguments, "top", TABLE_ROWS);
+    int64_t top = argument_integer(arguments, "top", PLAN_ROWS);
     struct plan_context context = {
         .arguments = arguments,
         .output = output_to(command->out, argument_text(arguments, "format")),

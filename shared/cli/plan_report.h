@@ -15,6 +15,8 @@ json_t *plan_json(const struct scenario *scenario, const struct plan_result *res
  * recommendation and its frontier, which stand in its first row. */
 void plan_print_rows(const json_t *plans, const struct output *output);
 
+#define PLAN_ROWS 10 /* of each table, unless more are asked for */
+
 /* Writes a plan's JSON for people, as text or Markdown: the decision, then tables of at most `top` rows. */
 void plan_print(const json_t *plan, const struct output *output, uint32_t top);
 
