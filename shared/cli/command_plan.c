@@ -445,19 +445,19 @@ static int plan_all(struct plan_context *context, struct user_error *error)
 
 static int plan_run(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
 {
-    int64_t threads = argument_integer(arguments, "threads", workers_default());
+    uint32_t threads = argument_workers(arguments, "threads", workers_default(), error);
     int64_t top = argument_integer(arguments, "top", PLAN_ROWS);
     struct plan_context context = {
         .arguments = arguments,
         .output = output_to(command->out, argument_text(arguments, "format")),
-        .threads = threads < 1     ? 1
-                   : threads > 256 ? 256
-                                   : (uint32_t)threads,
+        .threads = threads,
         .top = (uint32_t)(top < 1            ? 1
                           : top > UINT32_MAX ? UINT32_MAX
                                              : top),
         .err = command->err,
     };
+    if (threads == 0)
+        return EXIT_USER;
     interrupt_install();
     context.store = results_open(database_path(arguments), RESULTS_WRITE, error);
     if (context.store == NULL)

@@ -57,3 +57,39 @@ for file in "$here/fifo" /dev/zero; do
     [ "$got" = 2 ] || fail "a trace $file: status $got"
     expect 'expected a regular file' "$here/err"
 done
+
+# How many work at once is said within limits, and a number beyond them is not another one.
+for number in 0 257 99999999999; do
+    refused "threads: must be 1 to 256, not $number" run "$here/small.lua" --db "$here/a.db" --threads "$number"
+    refused "threads: must be 1 to 256, not $number" plan "$here/small.lua" --db "$here/a.db" --threads "$number"
+    refused "threads: must be 1 to 256, not $number" check --threads "$number"
+    refused "threads: must be 1 to 256, not $number" validate timestamps --threads "$number"
+    refused "jobs: must be 1 to 256, not $number" fuzz --seeds 1 --jobs "$number"
+done
+
+# A fault that cannot happen.
+sed '/expect = /,/end,/d' "$root/tests/data/run-small.lua" > "$here/faults.lua"
+one=(run "$here/faults.lua" --db "$here/faults.db" --set 'load.rate=per_second(5)')
+refused 'faults.1.request: request 99999999 never arrives: the load has 200' "${one[@]}" \
+    --set 'faults={ leave { request = 99999999 } }'
+refused 'faults.1.request: request 200 never arrives' "${one[@]}" --set 'faults={ leave { request = 200 } }'
+status 0 "${one[@]}" --set 'faults={ leave { request = 199 } }'
+
+# The checkers of every byte keep up with a large model: 405B over 16 ranks, long prompts.
+cat > "$here/large.lua" << 'END'
+local h200 = require "hardware.h200"
+return scenario {
+  question = "Do the checkers keep up?",
+  model = require "models.llama-3.1-405b",
+  pools = {
+    prefill = pool { role = "prefill", machine = h200, shardings = { { tensor = 16 } }, count = 2 },
+    decode = pool { role = "decode", machine = h200, shardings = { { tensor = 16 } }, count = 2 },
+  },
+  load = poisson { rate = per_second(0.1), requests = 10, prompt = uniform(60000, 120000), output = 50 },
+  faults = {},
+}
+END
+ln -s "$root"/scenarios/* "$here/" 2> "$here/err" || true
+got=0
+timeout 60 "$TANDEM" run "$here/large.lua" --db "$here/large.db" > "$here/out" 2> "$here/err" || got=$?
+[ "$got" = 0 ] || fail "ten prompts of a large model under checkers: status $got: $(cat "$here/err")"
