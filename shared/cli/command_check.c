@@ -218,7 +218,10 @@ static int compare_with_build(const struct request *request, const struct check_
     unlink(path); /* a name that is nobody's; what is there would be taken for a baseline */
     int status;
     int exit = EXIT_USER;
-    if (check_other_build(request->against, request->suite, path, request->threads, &status, error))
+    bool ran = check_other_build(request->against, request->suite, path, request->threads, &status, error);
+    if (ran && access(path, F_OK) != 0)
+        user_error_set(error, request->against, 0, NULL, "ran and wrote no baseline: it is no tandem, or an older one");
+    else if (ran)
         exit = compare(request, side, path, error);
     unlink(path);
     return interrupt_requested() ? EXIT_INTERRUPTED : exit;

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# bench: a line for the scenario as it stands, and for each of the long runs: streamed, the whole command, many instances.
+# bench: a line for the scenario as it stands, and for each of the long runs: streamed, the whole command, many
+# instances.
 source "$1/tests/scenario/cli.bash"
 answers bench "$root/tests/data/run-small.lua" --set 'load.rate=per_second(5)' --repeat 1 --requests 3000 --format json
 for figure in 'w1 200' 'million 3000' 'run 3000' 'instances 300'; do

@@ -75,6 +75,25 @@ refused 'faults.1.request: request 99999999 never arrives: the load has 200' "${
 refused 'faults.1.request: request 200 never arrives' "${one[@]}" --set 'faults={ leave { request = 200 } }'
 status 0 "${one[@]}" --set 'faults={ leave { request = 199 } }'
 
+# What is wrong is told as what it is, and where.
+small=(run "$here/faults.lua" --set 'load.rate=per_second(5)')
+refused 'load.requests: missing, or 0; requests, 1 at least' "${small[@]}" --db "$here/a.db" --set load.requests=0
+refused 'faults.lua: vary: load.rat=1: load.rat: unknown key' run "$here/faults.lua" --db "$here/a.db" \
+    --set 'vary={ ["load.rat"] = { 1, 2 } }'
+refused '^/nowhere/a.db: cannot be created: its folder does not exist' "${small[@]}" --db /nowhere/a.db
+refused "^$here: is a folder, expected the path of a database" "${small[@]}" --db "$here"
+if command -v sqlite3 > /dev/null; then
+    cp "$here/faults.db" "$here/dropped.db"
+    sqlite3 "$here/dropped.db" 'DROP VIEW request_latency'
+    refused 'no such table: request_latency: somebody has changed its schema' show 1 --db "$here/dropped.db"
+fi
+(
+    cd "$here"
+    sed '/vary = /d' faults.lua > alone.lua
+    printf 'return suite { question = "?", seeds = 1, cases = { case { scenario = "alone.lua" } } }\n' > own.lua
+    refused 'true: ran and wrote no baseline: it is no tandem' check own.lua --against "$(command -v true)"
+)
+
 # The checkers of every byte keep up with a large model: 405B over 16 ranks, long prompts.
 cat > "$here/large.lua" << 'END'
 local h200 = require "hardware.h200"
