@@ -33,6 +33,8 @@ return scenario {
 }
 END
 answers run "$here/draft.lua" --db "$here/draft.db" --record steps
-tokens="$(sql "$here/draft.db" "SELECT round(20 * 2000.0 / sum(step.steps), 2) FROM step JOIN instance USING (run_id, node)
+tokens="$(sql "$here/draft.db" "SELECT round(20 * 2000.0 / sum(step.steps), 2)
+    FROM step JOIN instance USING (run_id, node)
     WHERE decode_sequences > 0")"
-[ -z "$tokens" ] || awk -v tokens="$tokens" 'BEGIN { exit !(tokens > 4.4 && tokens < 4.6) }' || fail "$tokens tokens a step"
+[ -z "$tokens" ] || awk -v tokens="$tokens" 'BEGIN { exit !(tokens > 4.4 && tokens < 4.6) }' ||
+    fail "$tokens tokens a step"
