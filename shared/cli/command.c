@@ -329,6 +329,18 @@ int64_t argument_integer(const struct arguments *arguments, const char *name, in
     return given == NULL ? otherwise : given->integer;
 }
 
+uint32_t argument_workers(const struct arguments *arguments, const char *name, uint32_t otherwise,
+                          struct user_error *error)
+{
+    int64_t wanted = argument_integer(arguments, name, otherwise > WORKERS_MOST ? WORKERS_MOST : otherwise);
+    if (wanted >= 1 && wanted <= WORKERS_MOST)
+        return (uint32_t)wanted;
+    char option[64];
+    snprintf(option, sizeof option, "--%s", name);
+    user_error_set(error, NULL, 0, option, "must be 1 to %d, not %lld", WORKERS_MOST, (long long)wanted);
+    return 0;
+}
+
 const char *argument_next(const struct arguments *arguments, const char *name, size_t *cursor)
 {
     check_asked(arguments, name, OPTION_LIST);

@@ -75,6 +75,12 @@ bool argument_flag(const struct arguments *arguments, const char *name);
 const char *argument_text(const struct arguments *arguments, const char *name); /* text or choice; NULL: not given */
 int64_t argument_integer(const struct arguments *arguments, const char *name, int64_t otherwise);
 
+/* How many threads or processes work at once: 1 to WORKERS_MOST, `otherwise` where the option was not given. 0 and an
+ * error where it is another number. */
+#define WORKERS_MOST 256
+uint32_t argument_workers(const struct arguments *arguments, const char *name, uint32_t otherwise,
+                          struct user_error *error);
+
 /* The values of a list in the order given: *cursor starts at 0; NULL after the last. */
 const char *argument_next(const struct arguments *arguments, const char *name, size_t *cursor);
 

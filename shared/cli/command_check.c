@@ -103,7 +103,7 @@ static bool paths_read(struct request *request, const struct arguments *argument
 static bool request_read(struct request *request, const struct command_context *context,
                          const struct arguments *arguments, struct user_error *error)
 {
-    int64_t threads = argument_integer(arguments, "threads", workers_default());
+    uint32_t threads = argument_workers(arguments, "threads", workers_default(), error);
     *request = (struct request){
         .context = context,
         .output = output_to(context->out, argument_text(arguments, "format")),
@@ -114,11 +114,9 @@ static bool request_read(struct request *request, const struct command_context *
         .exact = argument_flag(arguments, "exact"),
         .quiet = argument_flag(arguments, "quiet"),
         .junit = argument_text(arguments, "junit"),
-        .threads = threads < 1     ? 1
-                   : threads > 256 ? 256
-                                   : (uint32_t)threads,
+        .threads = threads,
     };
-    if (!scenario_sets_read(arguments, &request->sets, error) || !goes_together(request, error) ||
+    if (threads == 0 || !scenario_sets_read(arguments, &request->sets, error) || !goes_together(request, error) ||
         !paths_read(request, arguments, error))
         return false;
     request->suite = request->history ? NULL : suite_load(request->suite_path, error);
@@ -220,7 +218,10 @@ static int compare_with_build(const struct request *request, const struct check_
     unlink(path); /* a name that is nobody's; what is there would be taken for a baseline */
     int status;
     int exit = EXIT_USER;
-    if (check_other_build(request->against, request->suite, path, request->threads, &status, error))
+    bool ran = check_other_build(request->against, request->suite, path, request->threads, &status, error);
+    if (ran && access(path, F_OK) != 0)
+        user_error_set(error, request->against, 0, NULL, "ran and wrote no baseline: it is no tandem, or an older one");
+    else if (ran)
         exit = compare(request, side, path, error);
     unlink(path);
     return interrupt_requested() ? EXIT_INTERRUPTED : exit;

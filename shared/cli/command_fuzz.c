@@ -198,17 +198,19 @@ static int fuzz_run_command(const struct command_context *context, const struct 
 {
     struct output output = output_to(context->out, argument_text(arguments, "format"));
     int64_t seconds = argument_integer(arguments, "seconds", 0);
-    int64_t jobs = argument_integer(arguments, "jobs", workers_default());
+    uint32_t jobs = argument_workers(arguments, "jobs", workers_default(), error);
     int64_t seeds = argument_integer(arguments, "seeds", seconds > 0 ? 0 : 1000);
-    if (seconds > SECONDS_MAX || jobs < 1 || (seeds < 1 && seconds < 1)) {
-        user_error_set(error, NULL, 0, NULL, "--seeds and --jobs are at least 1, --seconds at most a week");
+    if (jobs == 0)
+        return EXIT_USER;
+    if (seconds > SECONDS_MAX || (seeds < 1 && seconds < 1)) {
+        user_error_set(error, NULL, 0, NULL, "--seeds is at least 1, --seconds at most a week");
         return EXIT_USER;
     }
     struct swarm_options options = {
         .first = (uint64_t)argument_integer(arguments, "seed", 1),
         .seeds = (uint64_t)seeds,
         .seconds = (uint32_t)seconds,
-        .jobs = (uint32_t)min_i64(jobs, 64),
+        .jobs = jobs,
         .progress = progressed,
         .self = progress_start("fuzz", (uint64_t)seeds),
     };

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #define SCENARIOS_MAX 16
-#define TABLE_ROWS 10
 
 static const struct option plan_options[] = {
     {"set", "PATH=VALUE", "change a value of every scenario", OPTION_LIST},
@@ -120,8 +119,6 @@ static void keeper_free(struct keeper *keeper)
     free(keeper->known);
 }
 
-#define PLAN_ANSWER "plan" /* the kind of finding whose detail is a plan's JSON */
-
 /* ---- What is stored of the answer -------------------------------------------------------------------------------- */
 
 static bool add_finding(const struct keeper *keeper, const char *kind, const struct plan_candidate *item, int64_t run,
@@ -161,7 +158,7 @@ static bool add_answer(const struct keeper *keeper, const json_t *answer, struct
     struct results_finding finding = {
         .scenario = keeper->scenario,
         .build = keeper->build,
-        .kind = PLAN_ANSWER,
+        .kind = FINDING_PLAN,
         .label = "",
         .prefill = -1,
         .decode = -1,
@@ -242,12 +239,18 @@ struct plan_context {
     const struct arguments *arguments;
     struct results *store;
     struct output output;
-    json_t *answers; /* JSON: one object a scenario */
+    json_t *answers; /* for machines: one object a scenario and point */
     uint32_t threads;
     uint32_t top;
     struct model_errors *errors;
     FILE *err;
 };
+
+/* JSON and CSV are written when all is known. */
+static bool for_machines(const struct plan_context *context)
+{
+    return context->output.format == OUTPUT_JSON || context->output.format == OUTPUT_CSV;
+}
 
 static int exit_of(enum plan_status status)
 {
@@ -268,7 +271,7 @@ static int exit_of(enum plan_status status)
 static int tell(struct plan_context *context, struct scenario *scenario, json_t *answer, struct user_error *error)
 {
     int status = EXIT_OK;
-    if (context->output.format == OUTPUT_JSON)
+    if (for_machines(context))
         json_array_append(context->answers, answer);
     else
         plan_print(answer, &context->output, context->top);
@@ -346,7 +349,7 @@ static json_t *find_answer(const struct keeper *keeper, const struct scenario *s
     for (size_t i = 0; findings != NULL && i < json_array_size(findings); i++) {
         const json_t *finding = json_array_get(findings, i);
         const char *kind = json_string_value(json_object_get(finding, "kind"));
-        if (kind != NULL && strcmp(kind, PLAN_ANSWER) == 0)
+        if (kind != NULL && strcmp(kind, FINDING_PLAN) == 0)
             answer = json_deep_copy(json_object_get(finding, "detail"));
     }
     json_decref(findings);
@@ -375,9 +378,21 @@ static json_t *answer_of(struct plan_context *context, struct scenario *scenario
     return answer;
 }
 
+/* What a plan looks for itself cannot vary: every point would be the same plan. */
+static bool may_vary(const struct scenario *scenario, struct user_error *error)
+{
+    for (uint32_t k = 0; k < scenario->vary_count; k++)
+        if (strcmp(scenario->vary[k].path, "load.rate") == 0)
+            user_error_set(error, scenario->path, 0, "vary.load.rate",
+                           "a plan finds the rates itself; --set vary=nil plans without, and --set load.rate=RATE");
+    return !error->set;
+}
+
 /* One plan, or one a point of what varies; of those a table of what is recommended where. */
 static int plan_scenario(struct plan_context *context, const struct scenario *scenario, struct user_error *error)
 {
+    if (!may_vary(scenario, error))
+        return EXIT_USER;
     size_t points = scenario_variant_count(scenario);
     json_t *answers = json_array();
     int worst = EXIT_OK;
@@ -390,7 +405,7 @@ static int plan_scenario(struct plan_context *context, const struct scenario *sc
         int exit;
         json_t *answer = answer_of(context, variant, overrides, count, &exit, error);
         if (answer != NULL) {
-            if (points == 1 || context->output.format == OUTPUT_JSON) {
+            if (points == 1 || for_machines(context)) {
                 int told = tell(context, variant, answer, error);
                 exit = told > exit ? told : exit;
             } else if (json_is_null(json_object_get(json_object_get(answer, "recommendation"), "candidate"))) {
@@ -401,7 +416,7 @@ static int plan_scenario(struct plan_context *context, const struct scenario *sc
         worst = exit > worst ? exit : worst;
         scenario_free(variant);
     }
-    if (points > 1 && context->output.format != OUTPUT_JSON && json_array_size(answers) > 0)
+    if (points > 1 && !for_machines(context) && json_array_size(answers) > 0)
         plan_print_points(answers, &context->output);
     json_decref(answers);
     return worst;
@@ -413,7 +428,7 @@ static int plan_all(struct plan_context *context, struct user_error *error)
     int worst = EXIT_OK;
     if (scenario_sets_read(context->arguments, &sets, error)) {
         for (size_t i = 0; i < operand_count(context->arguments) && !error->set && !interrupt_requested(); i++) {
-            if (i > 0 && context->output.format != OUTPUT_JSON)
+            if (i > 0 && !for_machines(context))
                 fputc('\n', context->output.file);
             struct scenario *scenario = scenario_load(operand(context->arguments, i), sets.sets, sets.count, error);
             if (scenario == NULL)
@@ -430,19 +445,19 @@ static int plan_all(struct plan_context *context, struct user_error *error)
 
 static int plan_run(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
 {
-    int64_t threads = argument_integer(arguments, "threads", workers_default());
-    int64_t top = argument_integer(arguments, "top", TABLE_ROWS);
+    uint32_t threads = argument_workers(arguments, "threads", workers_default(), error);
+    int64_t top = argument_integer(arguments, "top", PLAN_ROWS);
     struct plan_context context = {
         .arguments = arguments,
         .output = output_to(command->out, argument_text(arguments, "format")),
-        .threads = threads < 1     ? 1
-                   : threads > 256 ? 256
-                                   : (uint32_t)threads,
+        .threads = threads,
         .top = (uint32_t)(top < 1            ? 1
                           : top > UINT32_MAX ? UINT32_MAX
                                              : top),
         .err = command->err,
     };
+    if (threads == 0)
+        return EXIT_USER;
     interrupt_install();
     context.store = results_open(database_path(arguments), RESULTS_WRITE, error);
     if (context.store == NULL)
@@ -453,6 +468,8 @@ static int plan_run(const struct command_context *command, const struct argument
     if (context.output.format == OUTPUT_JSON) {
         const json_t *only = json_array_size(context.answers) == 1 ? json_array_get(context.answers, 0) : NULL;
         output_json(&context.output, only != NULL ? only : context.answers);
+    } else if (context.output.format == OUTPUT_CSV && json_array_size(context.answers) > 0) {
+        plan_print_rows(context.answers, &context.output);
     }
     json_decref(context.answers);
     model_errors_free(context.errors);

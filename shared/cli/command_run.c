@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define THREADS_MOST 256
-
 /* One variant of the sweep. Its Lua state stays with the main thread; the run reads the plain struct. */
 struct variant {
     struct scenario *scenario;
@@ -136,12 +134,15 @@ static bool load_variants(struct sweep *sweep, const struct scenario *scenario, 
 
 static int run_scenario(struct sweep *sweep, const struct arguments *arguments, struct user_error *error)
 {
-    int64_t threads = argument_integer(arguments, "threads", workers_default());
-    threads = threads < 1 || !sweep->backend->run->concurrent ? 1 : threads > THREADS_MOST ? THREADS_MOST : threads;
+    uint32_t threads = argument_workers(arguments, "threads", workers_default(), error);
+    if (threads == 0)
+        return EXIT_USER;
+    if (!sweep->backend->run->concurrent)
+        threads = 1;
     struct scenario *scenario = scenario_load(operand(arguments, 0), sweep->sets.sets, sweep->sets.count, error);
     int exit = EXIT_USER;
     if (scenario != NULL && load_variants(sweep, scenario, error)) {
-        sweep->threads = sweep->count == 1 ? 1 : (uint32_t)threads;
+        sweep->threads = sweep->count == 1 ? 1 : threads;
         sweep->store = results_open(database_path(arguments), RESULTS_WRITE, error);
     }
     if (sweep->store != NULL) {

@@ -1,5 +1,6 @@
 /* tandem runs, show, rm, gc: what the results database holds, one run of it, and what it need not hold any more. */
 #include "cli/commands.h"
+#include "cli/plan_report.h"
 #include "cli/report_run.h"
 #include "host/build_info.h"
 #include "host/output.h"
@@ -101,20 +102,58 @@ static const struct option show_options[] = {
     OPTIONS_END,
 };
 
+/* The plan that is meant: by the name of its scenario, or as what a run stands behind. A number means the run
+ * itself. */
+static json_t *plan_of(struct results *store, const char *name, int64_t run, struct user_error *error)
+{
+    struct run_report report;
+    if (name[strspn(name, "0123456789")] == '\0')
+        return NULL;
+    if (run == 0)
+        return results_plan_json(store, 0, name, error);
+    if (!results_run_read(store, run, &report, error))
+        return NULL;
+    json_t *plan = strcmp(report.kind, "report") == 0 ? results_plan_json(store, run, NULL, error) : NULL;
+    run_report_free(&report);
+    return plan;
+}
+
+static void show_plan(json_t *plan, const struct output *output)
+{
+    json_t *plans = json_pack("[o]", plan);
+    if (output->format == OUTPUT_JSON)
+        output_json(output, plan);
+    else if (output->format == OUTPUT_CSV)
+        plan_print_rows(plans, output);
+    else
+        plan_print(plan, output, PLAN_ROWS);
+    json_decref(plans);
+}
+
+static void show_stored(struct results *store, const char *name, const struct output *output, struct user_error *error)
+{
+    struct user_error no_run = {.set = false};
+    int64_t run = results_run_lookup(store, name, &no_run);
+    json_t *plan = plan_of(store, name, run, error);
+    struct run_report report;
+    if (plan != NULL) {
+        show_plan(plan, output);
+    } else if (run == 0 && !error->set) {
+        *error = no_run;
+    } else if (!error->set && results_run_read(store, run, &report, error)) {
+        report_run(&report, output);
+        run_report_free(&report);
+    }
+}
+
 static int show_run(const struct command_context *context, const struct arguments *arguments, struct user_error *error)
 {
     struct output output = output_to(context->out, argument_text(arguments, "format"));
     struct results *store = results_open(database_path(arguments), RESULTS_READ, error);
     if (store == NULL)
         return EXIT_USER;
-    int64_t run = results_run_lookup(store, operand(arguments, 0), error);
-    struct run_report report;
-    bool good = run != 0 && results_run_read(store, run, &report, error);
-    if (good) {
-        report_run(&report, &output);
-        run_report_free(&report);
-    }
-    return results_close(store, error) && good ? EXIT_OK : EXIT_USER;
+    show_stored(store, operand(arguments, 0), &output, error);
+    return results_close(store, error) && !error->set ? EXIT_OK : EXIT_USER;
 }
 
 const struct command command_show = {
@@ -122,8 +161,10 @@ const struct command command_show = {
     .operands = "RUN",
     .operands_min = 1,
     .operands_max = 1,
-    .summary = "a stored run, as `tandem run` showed it",
-    .description = "RUN is a run's number, last, last~N, or SCENARIO/SEED.",
+    .summary = "a stored run, or plan, as `tandem run` and `tandem plan` showed it",
+    .description =
+        "RUN is a run's number, last, last~N, SCENARIO/SEED, or SCENARIO. Where that is the run behind a plan's\n"
+        "verdict, or a scenario that was planned and not run, the plan is shown; a number means the run itself.",
     .options = show_options,
     .run = show_run,
 };

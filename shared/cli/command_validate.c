@@ -299,13 +299,15 @@ static int validate_run(const struct command_context *context, const struct argu
                         struct user_error *error)
 {
     struct output output = output_to(context->out, argument_text(arguments, "format"));
-    int64_t threads = argument_integer(arguments, "threads", workers_default());
+    uint32_t threads = argument_workers(arguments, "threads", workers_default(), error);
     const struct validation_options options = {
-        .threads = threads < 1 ? 1 : (uint32_t)threads,
+        .threads = threads,
         .quick = argument_flag(arguments, "quick"),
         .chosen_on = argument_flag(arguments, "chosen-on"),
     };
     struct validation_set set = {0};
+    if (threads == 0)
+        return EXIT_USER;
     interrupt_install();
     for (size_t i = 0; i < operand_count(arguments); i++)
         if (!known(operand(arguments, i), error))

@@ -370,21 +370,38 @@ static void print_candidates(const json_t *plan, const struct output *output, ui
         fprintf(output->file, "%zu more: --top %zu shows them.\n", json_array_size(rows) - top, json_array_size(rows));
 }
 
-/* All that JSON has of the candidates, under its keys. */
-static void print_csv(const json_t *plan, const struct output *output)
+/* A row: a candidate, or one left out, and `own`, what the plan says beside them. */
+static void add_row(json_t *rows, json_t *item, json_t *own)
 {
-    const json_t *rows = json_object_get(plan, "candidates");
-    struct view views[64];
-    size_t count = 0;
-    const char *key;
-    const json_t *value;
-    json_object_foreach(json_array_get(rows, 0), key, value)
-    {
-        if (count < sizeof views / sizeof *views)
-            views[count++] = (struct view){.key = key, .heading = key, .decimals = 6};
+    json_t *row = json_copy(item);
+    json_object_set(row, "plan", own);
+    json_array_append_new(rows, row);
+}
+
+void plan_print_rows(const json_t *plans, const struct output *output)
+{
+    static const char *const lists[] = {"candidates", "left_out"};
+    json_t *rows = json_array();
+    for (size_t p = 0; p < json_array_size(plans); p++) {
+        json_t *own = json_copy(json_array_get(plans, p));
+        json_t *brief = json_copy(own);
+        bool first = true;
+        for (size_t k = 0; k < 2; k++) {
+            json_object_del(own, lists[k]);
+            json_object_del(brief, lists[k]);
+        }
+        json_object_del(brief, "recommendation");
+        json_object_del(brief, "frontier");
+        for (size_t k = 0; k < 2; k++) {
+            const json_t *list = json_object_get(json_array_get(plans, p), lists[k]);
+            for (size_t i = 0; i < json_array_size(list); i++, first = false)
+                add_row(rows, json_array_get(list, i), first ? own : brief);
+        }
+        json_decref(own);
+        json_decref(brief);
     }
-    if (count > 0)
-        print_view(NULL, rows, views, count, UINT32_MAX, output);
+    output_rows(output, rows);
+    json_decref(rows);
 }
 
 static void print_frontier(const json_t *plan, const struct output *output, uint32_t top)
@@ -547,10 +564,6 @@ static void print_left_out(const json_t *plan, const struct output *output)
 void plan_print(const json_t *plan, const struct output *output, uint32_t top)
 {
     FILE *file = output->file;
-    if (output->format == OUTPUT_CSV) {
-        print_csv(plan, output);
-        return;
-    }
     const char *question = text_of(plan, "question");
     fprintf(file, "%s%s\n", output->format == OUTPUT_MARKDOWN ? "## " : "",
             question[0] != '\0' ? question : text_of(plan, "scenario"));

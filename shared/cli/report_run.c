@@ -173,15 +173,6 @@ static void report_hidden(const struct run_report *report, const struct output *
                 report->transfer_hidden_permille / 10, report->transfer_hidden_permille % 10);
 }
 
-static void report_csv(const struct run_report *report, const struct output *output)
-{
-    struct table *table = table_new(NULL);
-    metric_columns(table, "metric", "metric");
-    latency_rows(table, report);
-    span_rows(table, report);
-    write_and_free(output, table);
-}
-
 static const char *const target_words[] = {
     [TARGET_TTFT] = "ttft", [TARGET_TPOT] = "tpot", [TARGET_E2E] = "e2e", [TARGET_ITL] = "itl"};
 
@@ -248,14 +239,10 @@ static void report_endings(const struct run_report *report, const struct output 
 
 void report_run(const struct run_report *report, const struct output *output)
 {
-    if (output->format == OUTPUT_JSON) {
-        json_t *json = run_report_json(report);
-        output_json(output, json);
-        json_decref(json);
-        return;
-    }
-    if (output->format == OUTPUT_CSV) {
-        report_csv(report, output);
+    if (output->format == OUTPUT_JSON || output->format == OUTPUT_CSV) {
+        json_t *runs = json_pack("[o]", run_report_json(report));
+        report_runs(runs, false, output);
+        json_decref(runs);
         return;
     }
     report_summary(report, output);
@@ -322,7 +309,7 @@ static void report_sweep(const json_t *runs, const struct output *output)
     snprintf(title, sizeof title, "%zu runs of %s, seed %" JSON_INTEGER_FORMAT ", %s", json_array_size(runs),
              json_string_value(json_object_get(first, "scenario")), json_integer_value(json_object_get(first, "seed")),
              json_string_value(json_object_get(first, "backend")));
-    struct table *table = table_new(output->format == OUTPUT_CSV ? NULL : title);
+    struct table *table = table_new(title);
     const char *name;
     const json_t *value;
     json_object_foreach(json_object_get(first, "params"), name, value) table_column(table, name, name);
@@ -348,6 +335,8 @@ void report_runs(const json_t *runs, bool sweep, const struct output *output)
 {
     if (output->format == OUTPUT_JSON)
         output_json(output, !sweep && json_array_size(runs) == 1 ? json_array_get(runs, 0) : runs);
+    else if (output->format == OUTPUT_CSV && json_array_size(runs) > 0)
+        output_rows(output, runs);
     else if (json_array_size(runs) > 0)
         report_sweep(runs, output);
 }

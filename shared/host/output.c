@@ -42,6 +42,9 @@ struct table {
 /* A number with its sign, point and nine decimals, and the end. */
 #define CELL_TEXT_MAX 32
 
+/* Of a number in JSON: fifteen are what a double is sure to keep of a decimal number. */
+#define REAL_DIGITS 15
+
 /* ---- Building --------------------------------------------------------------------------------------------------- */
 
 struct table *table_new(const char *title)
@@ -468,7 +471,77 @@ json_t *table_json(const struct table *table)
 
 void output_json(const struct output *output, const json_t *json)
 {
-    /* Fifteen digits are what a double is sure to keep of a decimal number. */
-    json_dumpf(json, output->file, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_dumpf(json, output->file, JSON_INDENT(2) | JSON_REAL_PRECISION(REAL_DIGITS));
     fputc('\n', output->file);
+}
+
+/* ---- Objects as rows --------------------------------------------------------------------------------------------- */
+
+/* Sets what a value holds in `row`, by path. */
+static void flatten(json_t *row, const char *path, json_t *value)
+{
+    char below[512];
+    const char *key;
+    size_t index;
+    json_t *item;
+    if (json_is_object(value)) {
+        json_object_foreach(value, key, item)
+        {
+            snprintf(below, sizeof below, "%s%s%s", path, *path == '\0' ? "" : ".", key);
+            flatten(row, below, item);
+        }
+    } else if (json_is_array(value)) {
+        json_array_foreach(value, index, item)
+        {
+            snprintf(below, sizeof below, "%s.%zu", path, index);
+            flatten(row, below, item);
+        }
+    } else {
+        json_object_set(row, path, value);
+    }
+}
+
+static void write_csv_value(FILE *file, const json_t *value)
+{
+    if (json_is_string(value))
+        write_csv_text(file, json_string_value(value));
+    else if (value != NULL && !json_is_null(value))
+        json_dumpf(value, file, JSON_ENCODE_ANY | JSON_REAL_PRECISION(REAL_DIGITS));
+}
+
+void output_rows(const struct output *output, const json_t *rows)
+{
+    FILE *file = output->file;
+    json_t *flat = memory_given(json_array());
+    json_t *columns = memory_given(json_object());
+    const char *key;
+    size_t index;
+    json_t *row;
+    json_t *value;
+    json_array_foreach(rows, index, row)
+    {
+        json_t *one = memory_given(json_object());
+        flatten(one, "", row);
+        json_object_update_missing(columns, one);
+        json_array_append_new(flat, one);
+    }
+    size_t column = 0;
+    json_object_foreach(columns, key, value)
+    {
+        fputs(column++ > 0 ? "," : "", file);
+        write_csv_text(file, key);
+    }
+    fputc('\n', file);
+    json_array_foreach(flat, index, row)
+    {
+        column = 0;
+        json_object_foreach(columns, key, value)
+        {
+            fputs(column++ > 0 ? "," : "", file);
+            write_csv_value(file, json_object_get(row, key));
+        }
+        fputc('\n', file);
+    }
+    json_decref(columns);
+    json_decref(flat);
 }

@@ -64,6 +64,11 @@ void output_bold(const struct output *output, const char *text, size_t width);
 /* An array of objects, the caller's. */
 json_t *table_json(const struct table *table);
 
+/* An array of JSON objects as CSV: a row an object, a column a value, by its path: "ttft_ms.p50", "instances.0.name".
+ * The columns are those of all objects, in the order in which they come up. Values are as output_json() writes them,
+ * text without its quotes, null as nothing. */
+void output_rows(const struct output *output, const json_t *rows);
+
 /* The number value / 10^decimals. Printed by output_json() it has no digits beyond its decimals. */
 json_t *json_fixed(int64_t value, unsigned decimals);
 

@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One token's place in a page. Behind it stand bits, one for each (rank, layer, plane, head) that holds a part of it:
- * whether that part is there. */
+/* One token's place in a page. Behind it stand bits, one for each (rank, plane, head, layer) that holds a part of it:
+ * whether that part is there. Layers are next to each other, for most of what lands is the same of every one. */
 struct cell {
     uint64_t tag;    /* 0: nothing was ever here */
     uint32_t epoch;  /* of the transfer that fills it; 0: a step did */
     uint32_t ticket; /* of the launch that computed it */
+    uint64_t parts;  /* that are there: as many as there are bits set */
     uint64_t there[];
 };
 
@@ -133,6 +134,7 @@ static void fill(const struct memory *memory, struct cell *cell, uint64_t tag, u
     cell->tag = tag;
     cell->epoch = 0;
     cell->ticket = ticket;
+    cell->parts = memory->places;
     memset(cell->there, 0xff, memory->words * sizeof cell->there[0]);
     if (memory->places % 64 != 0)
         cell->there[memory->words - 1] = (UINT64_C(1) << memory->places % 64) - 1;
@@ -140,11 +142,7 @@ static void fill(const struct memory *memory, struct cell *cell, uint64_t tag, u
 
 static bool whole(const struct memory *memory, const struct cell *cell)
 {
-    for (uint32_t w = 0; w + 1 < memory->words; w++)
-        if (cell->there[w] != UINT64_MAX)
-            return false;
-    uint64_t last = memory->places % 64 == 0 ? UINT64_MAX : (UINT64_C(1) << memory->places % 64) - 1;
-    return cell->there[memory->words - 1] == last;
+    return cell->parts == memory->places;
 }
 
 /* The same for what a sequence of `tokens` tokens still reads: of windowed layers, tokens in the window. */
@@ -153,9 +151,8 @@ static bool read_whole(const struct memory *memory, const struct cell *cell, uin
     const struct kv_geometry *g = memory->geometry;
     if (position >= kv_window_first(g->window, tokens))
         return whole(memory, cell);
-    uint32_t in_layer = g->planes * kv_rank_heads(g);
     for (uint32_t place = 0; place < memory->places; place++) {
-        uint32_t layer = place / in_layer % g->layers;
+        uint32_t layer = place % g->layers;
         bool full = kv_full_layers(g, layer + 1) > kv_full_layers(g, layer);
         if (full && (cell->there[place / 64] >> place % 64 & 1) == 0)
             return false;
@@ -396,9 +393,10 @@ struct run {
     const struct oracle_write *write;
     const struct transfer_pair *pair;
     uint32_t unit;
-    uint32_t layer;
+    uint32_t layer; /* the first of */
+    uint32_t layers;
     uint32_t plane;
-    uint64_t source_offset;
+    uint64_t source_offset; /* of every layer */
     uint64_t destination_offset;
 };
 
@@ -426,6 +424,22 @@ static void read_cell(struct shadow *shadow, const struct run *run, uint32_t tok
     const struct cell *cell = cell_at(memory, write->spec.source_group, page, token);
     if (cell->tag != tag_of(shadow, write->spec.request, position) || !whole(memory, cell))
         wrong(shadow, run, "the source's page holds another token than (position, page)", position, page);
+}
+
+/* False: one of them was there. */
+static bool set_parts(struct cell *cell, uint32_t place, uint32_t count)
+{
+    bool none = true;
+    cell->parts += count;
+    while (count > 0) {
+        uint32_t bits = min_u32(count, 64 - place % 64);
+        uint64_t mask = (bits == 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1) << place % 64;
+        none = none && (cell->there[place / 64] & mask) == 0;
+        cell->there[place / 64] |= mask;
+        place += bits;
+        count -= bits;
+    }
+    return none;
 }
 
 static void land_cell(struct shadow *shadow, const struct run *run, struct transfer *transfer, uint32_t within)
@@ -460,15 +474,15 @@ static void land_cell(struct shadow *shadow, const struct run *run, struct trans
     if (cell->epoch != spec->epoch) {
         cell->epoch = spec->epoch;
         cell->tag = tag_of(shadow, spec->request, position);
+        cell->parts = 0;
         memset(cell->there, 0, memory->words * sizeof cell->there[0]);
     }
     uint32_t place =
-        ((tensor_rank(to, run->pair->destination_rank) * to->layers + run->layer) * to->planes + run->plane) *
-            kv_rank_heads(to) +
-        head;
-    if ((cell->there[place / 64] >> place % 64 & 1) != 0)
+        ((tensor_rank(to, run->pair->destination_rank) * to->planes + run->plane) * kv_rank_heads(to) + head) *
+            to->layers +
+        run->layer;
+    if (!set_parts(cell, place, run->layers))
         wrong(shadow, run, "it lands twice in one place (position, head)", position, head);
-    cell->there[place / 64] |= UINT64_C(1) << place % 64;
 }
 
 static void land_run(struct shadow *shadow, const struct run *run, struct transfer *transfer)
@@ -476,8 +490,10 @@ static void land_run(struct shadow *shadow, const struct run *run, struct transf
     const struct paged_write *spec = &run->write->spec;
     const struct kv_geometry *from = shadow->memory[run->write->source].geometry;
     const struct kv_geometry *to = shadow->memory[spec->destination].geometry;
+    uint32_t last = run->layer + run->layers - 1;
     if (!holds_layer(from, run->pair->source_rank, run->layer) ||
-        !holds_layer(to, run->pair->destination_rank, run->layer) ||
+        !holds_layer(to, run->pair->destination_rank, run->layer) || !holds_layer(from, run->pair->source_rank, last) ||
+        !holds_layer(to, run->pair->destination_rank, last) ||
         !in_group(from, run->pair->source_rank, spec->source_group) ||
         !in_group(to, run->pair->destination_rank, spec->destination_group))
         wrong(shadow, run, "a rank of it does not hold that layer, or is of another group (groups)", spec->source_group,
@@ -486,7 +502,24 @@ static void land_run(struct shadow *shadow, const struct run *run, struct transf
         land_cell(shadow, run, transfer, within);
 }
 
-/* Goes through a ticket's writes in the order of struct sim_landing. Returns how many were of this piece. */
+/* Run `part` of a unit and pair, of the layers from `first` on that are of this piece: all at once where a ticket lands
+ * whole, which they then do alike. `number` is the place of the first layer's write among those of the ticket, in the
+ * order of struct sim_landing, in which the next layer's is `step` further on. Returns how many were of the piece. */
+static uint32_t land_part(struct shadow *shadow, const struct sim_landing *landing, struct transfer *transfer,
+                          struct run run, uint32_t layers, uint64_t number, uint32_t step)
+{
+    uint32_t landed = 0;
+    run.layers = landing->pieces == 1 ? layers : 1;
+    for (uint32_t k = 0; k < layers; k += run.layers, number += step, run.layer += run.layers) {
+        if (number % landing->pieces != landing->piece)
+            continue;
+        land_run(shadow, &run, transfer);
+        landed += run.layers;
+    }
+    return landed;
+}
+
+/* Goes through a ticket's writes. Returns how many were of this piece. */
 static uint64_t land_units(struct shadow *shadow, const struct oracle_write *write, const struct sim_landing *landing,
                            struct transfer *transfer, uint64_t *number)
 {
@@ -496,22 +529,20 @@ static uint64_t land_units(struct shadow *shadow, const struct oracle_write *wri
         for (uint32_t p = 0; p < plan->pair_count; p++) {
             const struct transfer_pair *pair = &plan->pairs[p];
             uint32_t last = min_u32(pair->layer_first + pair->layer_count, landing->layers);
-            for (uint32_t layer = pair->layer_first; layer < last; layer++) {
-                for (uint32_t part = 0; part < plan->planes * pair->runs; part++, (*number)++) {
-                    if (*number % landing->pieces != landing->piece)
-                        continue;
-                    uint32_t piece = part % pair->runs;
-                    struct run run = {.write = write,
-                                      .pair = pair,
-                                      .unit = unit,
-                                      .layer = layer,
-                                      .plane = pair->plane_first + part / pair->runs,
-                                      .source_offset = transfer_source_offset(plan, pair, unit, piece),
-                                      .destination_offset = transfer_destination_offset(plan, pair, unit, piece)};
-                    land_run(shadow, &run, transfer);
-                    landed++;
-                }
+            uint32_t layers = last > pair->layer_first ? last - pair->layer_first : 0;
+            uint32_t parts = plan->planes * pair->runs;
+            for (uint32_t part = 0; part < parts; part++) {
+                uint32_t piece = part % pair->runs;
+                struct run run = {.write = write,
+                                  .pair = pair,
+                                  .unit = unit,
+                                  .layer = pair->layer_first,
+                                  .plane = pair->plane_first + part / pair->runs,
+                                  .source_offset = transfer_source_offset(plan, pair, unit, piece),
+                                  .destination_offset = transfer_destination_offset(plan, pair, unit, piece)};
+                landed += land_part(shadow, landing, transfer, run, layers, *number + part, parts);
             }
+            *number += (uint64_t)layers * parts;
         }
     }
     return landed;

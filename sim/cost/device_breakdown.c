@@ -19,6 +19,22 @@ static void share_add(struct operator_share *shares, uint32_t *count, const char
     };
 }
 
+/* Of the step, and of no kernel; may be negative. */
+static void share_add_rest(struct operator_share *shares, uint32_t *count, const char *name, int64_t ns,
+                           const char *source)
+{
+    if (ns == 0)
+        return;
+    CHECK(*count < OPERATORS_MAX);
+    shares[(*count)++] = (struct operator_share){.name = name,
+                                                 .source = source,
+                                                 .estimate = ESTIMATE_MODELLED,
+                                                 .ns = ns,
+                                                 .count = 1,
+                                                 .bound = BOUND_OVERHEAD,
+                                                 .rest = true};
+}
+
 static void share_add_part(const struct device_model *model, const struct model_part *part, const char *const names[4],
                            const struct step_group *group, struct operator_share *shares, uint32_t *count)
 {
@@ -87,6 +103,8 @@ uint32_t device_model_breakdown(const struct device_model *model, const struct s
         }
     }
     uint32_t count = 0;
+    uint32_t attention_count = 0;
+    int64_t attention_ns = 0;
     share_add(shares, &count, "host", 1,
               (struct operator_time){.ns = (double)host_ns(model, counts.sequences),
                                      .bound = BOUND_OVERHEAD,
@@ -95,11 +113,32 @@ uint32_t device_model_breakdown(const struct device_model *model, const struct s
     for (uint32_t i = 0; i < model->operator_count; i++) {
         const struct device_operator *o = &model->operators[i];
         for (uint32_t pass = 0; group_count > 0 && pass < (model->drafting.tokens > 0 ? PASSES : 1u); pass++)
-            if (i == model->attention_place[pass])
+            if (i == model->attention_place[pass]) {
+                uint32_t first = count;
                 share_add_attention(model, pass, &groups[slowest], shares, &count);
+                for (; first < count; first++, attention_count++)
+                    attention_ns += shares[first].ns;
+            }
         if (counts.driver[o->driver] == 0)
             continue;
         share_add(shares, &count, o->name, o->count, operator_evaluate(model, o, (double)counts.driver[o->driver]));
     }
+    for (uint32_t i = 0; i < count && model->altered; i++)
+        shares[i].estimate = ESTIMATE_MODELLED;
+    /* What the step is simulated with beside its kernels at this very shape. */
+    struct step_time time;
+    device_step(model, groups, group_count, &time);
+    int64_t rest = time.total_ns;
+    for (uint32_t i = 0; i < count; i++)
+        rest -= shares[i].ns;
+    int64_t factor = device_prefill_factor_ns(model, groups, group_count, &counts);
+    int64_t attention =
+        attention_count == 0 ? 0 : counts.decode_attention_ns + counts.prefill_attention_ns - attention_ns;
+    share_add_rest(shares, &count, "engine's factor on prompts", factor,
+                   "prefill or prefill_experts of the engine, less 100 %");
+    share_add_rest(shares, &count, "attention, between shapes", attention,
+                   "interpolated, and never less for more sequences or longer ones");
+    share_add_rest(shares, &count, "other operators, between shapes", rest - factor - attention,
+                   "interpolated, never less for more tokens, and the batch padded to a graph's");
     return count;
 }

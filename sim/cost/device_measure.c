@@ -185,6 +185,7 @@ bool device_model_measure(struct device_model *model, const struct device_reques
 {
     struct kernel_chooser chooser;
     kernel_chooser_make(&chooser, &model->device, hardware, model->engine.kernels);
+    model->altered = chooser.altered;
     measure_part(model, &chooser, request, request->architecture, &model->main);
     if (model->drafting.tokens > 0 && !chooser.error.set)
         measure_draft(model, &chooser, request);

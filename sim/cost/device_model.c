@@ -425,25 +425,41 @@ static int64_t prefill_step_ns(const struct device_model *model, const struct st
     return ns + counts->decode_attention_ns + counts->prefill_attention_ns;
 }
 
-/* What the prompt tokens add to a step, scaled as the engine's prefill is; and what they add it to. */
-static int64_t mixed_step_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
-                             const struct step_counts *counts)
+/* The device's part of a mixed step: of its decoding sequences alone, and what the prompt tokens add to it. */
+static void mixed_parts(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
+                        const struct step_counts *counts, int64_t *decode, int64_t *more)
 {
-    int64_t host = host_ns(model, counts->sequences);
-    int64_t decode = 0;
+    *decode = 0;
     if (counts->decode > 0)
-        decode = device_decode_fixed_ns(model, groups, group_count) - host_ns(model, counts->decode) +
-                 counts->decode_attention_ns;
-    int64_t more;
+        *decode = device_decode_fixed_ns(model, groups, group_count) - host_ns(model, counts->decode) +
+                  counts->decode_attention_ns;
     if (model->engine.mixes) {
         /* What is padded, or exchanged otherwise, may take longer alone than with a few tokens more. */
-        more = max_i64(counts->prefill_attention_ns, prefill_step_ns(model, counts) - decode);
+        *more = max_i64(counts->prefill_attention_ns, prefill_step_ns(model, counts) - *decode);
     } else {
         struct step_counts alone;
         step_count(model, groups, group_count, false, &alone);
-        more = prefill_step_ns(model, &alone) + (decode > 0 ? host : 0);
+        *more = prefill_step_ns(model, &alone) + (*decode > 0 ? host_ns(model, counts->sequences) : 0);
     }
-    return host + decode + more * model->engine.prefill_permille / 1000;
+}
+
+/* What the prompt tokens add is scaled as the engine's prefill is. */
+static int64_t mixed_step_ns(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
+                             const struct step_counts *counts)
+{
+    int64_t decode, more;
+    mixed_parts(model, groups, group_count, counts, &decode, &more);
+    return host_ns(model, counts->sequences) + decode + more * model->engine.prefill_permille / 1000;
+}
+
+int64_t device_prefill_factor_ns(const struct device_model *model, const struct step_group *groups,
+                                 uint32_t group_count, const struct step_counts *counts)
+{
+    int64_t decode, more;
+    if (!counts->prefill)
+        return 0;
+    mixed_parts(model, groups, group_count, counts, &decode, &more);
+    return more * model->engine.prefill_permille / 1000 - more;
 }
 
 void device_step(const struct device_model *model, const struct step_group *groups, uint32_t group_count,

@@ -104,10 +104,10 @@ static inline int64_t decode_line_ns(const struct decode_line *line, uint64_t co
 }
 
 /* What a step is made of, for people and for tests: each operator once, its time summed over the layers that have it,
- * of the slowest attention group. Computed afresh at the exact shape, so the sum differs from device_step() by what its
- * tables interpolate and by what keeps them from decreasing where measurements do: below 5 % for most steps, 20 %
- * at most in long contexts, a third where few tokens meet sparse attention, whose one long sequence takes longer than
- * as many tokens of several. */
+ * of the slowest attention group, computed afresh at the exact shape; then what the step is simulated with beside its
+ * kernels: the engine's factor on prompts, and what tables interpolate, pad, and keep from decreasing where
+ * measurements do. All of them together are device_step()'s time, to the nanosecond. Nothing is called measured on a
+ * machine whose rates are not those that its GPU was measured at. */
 struct operator_share {
     const char *name;   /* "experts" */
     const char *source; /* the measured table, or the formula; lives as long as the model */
@@ -115,6 +115,7 @@ struct operator_share {
     int64_t ns;
     uint32_t count; /* times it runs in the step */
     enum step_bound bound;
+    bool rest; /* beside the kernels; may be negative */
 };
 
 #define OPERATORS_MAX 96

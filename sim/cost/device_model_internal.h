@@ -105,6 +105,7 @@ struct device_model {
     bool is_measured; /* then `measured` stands for everything below it */
     struct measured_steps measured;
     bool own_kernels; /* of a GPU that is not shipped */
+    bool altered;     /* of a shipped one at other rates than the tables were measured at */
     struct device device;
     struct engine engine;
     struct model_part main;
@@ -177,6 +178,10 @@ struct step_counts {
 /* `decode_too` false: as if only the prompts were there. */
 void step_count(const struct device_model *model, const struct step_group *groups, uint32_t group_count,
                 bool decode_too, struct step_counts *counts);
+
+/* What the factor on the engine's prefill makes of the step, beside what its kernels take. */
+int64_t device_prefill_factor_ns(const struct device_model *model, const struct step_group *groups,
+                                 uint32_t group_count, const struct step_counts *counts);
 
 /* What the device waits for in a step of so many sequences of the largest group. */
 static inline int64_t host_ns(const struct device_model *model, uint64_t sequences)

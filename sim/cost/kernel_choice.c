@@ -43,23 +43,59 @@ struct query {
     const char *second_source; /* part of the name of a kernel that comes after others; NULL: none */
 };
 
+/* What the GPU's tables were measured at, per nanosecond: what the efficiencies of the GPU refer to, and for what they
+ * do not say, scenarios/hardware. False: a GPU of the user's own, measured on the machine as it is described. */
+static bool rates_measured(const struct hardware *hardware, struct kernel_rates *rates)
+{
+    static const struct {
+        const char *gpu;
+        double link; /* GB/s of NVLink, one direction */
+    } links[] = {{"A100", 300.0}, {"H100", 450.0}, {"H200", 450.0}, {"B200", 900.0}, {"GB200", 900.0}};
+    const struct gpu_tables *known = gpu_tables_find(hardware->gpu);
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        if (strcmp(links[i].gpu, hardware->gpu) != 0)
+            continue;
+        *rates = (struct kernel_rates){
+            .bf16_flops = (known != NULL ? known->bf16_flops : 2500e12) * 1e-9,
+            .fp8_flops = (known != NULL ? known->fp8_flops : 5000e12) * 1e-9,
+            .fp4_flops = (known != NULL ? known->fp4_flops : 10000e12) * 1e-9,
+            .memory_bytes = (known != NULL ? known->bytes_per_s : 8e12) * 1e-9,
+            .link_bytes = links[i].link,
+        };
+        return true;
+    }
+    return false;
+}
+
+static bool differs(double rate, double measured)
+{
+    return rate < measured * (1.0 - 1e-9) || rate > measured * (1.0 + 1e-9);
+}
+
 void kernel_chooser_make(struct kernel_chooser *chooser, const struct device *device, const struct hardware *hardware,
                          enum engine_kind engine)
 {
-    const struct gpu_tables *known = gpu_tables_find(hardware->gpu);
+    struct kernel_rates rates = {
+        .bf16_flops = (double)hardware->bf16_flops * 1e-9,
+        .fp8_flops = (double)hardware->fp8_flops * 1e-9,
+        .fp4_flops = (double)hardware->fp4_flops * 1e-9,
+        .memory_bytes = device->bytes_per_ns,
+        .link_bytes = device->nvlink_bytes_per_ns,
+    };
     *chooser = (struct kernel_chooser){
         .store = kernel_store_open(hardware->kernel_folder, hardware->gpu),
         .device = device,
         .engine = engine,
-        .measured =
-            {
-                .bf16_flops = known != NULL ? known->bf16_flops * 1e-9 : (double)hardware->bf16_flops * 1e-9,
-                .fp8_flops = known != NULL ? known->fp8_flops * 1e-9 : (double)hardware->fp8_flops * 1e-9,
-                .fp4_flops = known != NULL ? known->fp4_flops * 1e-9 : (double)hardware->fp4_flops * 1e-9,
-                .memory_bytes = known != NULL ? known->bytes_per_s * 1e-9 : device->bytes_per_ns,
-                .link_bytes = device->nvlink_bytes_per_ns,
-            },
+        .measured = rates,
     };
+    if (!rates_measured(hardware, &chooser->measured))
+        return;
+    chooser->altered = differs(rates.bf16_flops, chooser->measured.bf16_flops) ||
+                       differs(rates.fp8_flops, chooser->measured.fp8_flops) ||
+                       differs(rates.fp4_flops, chooser->measured.fp4_flops) ||
+                       differs(rates.memory_bytes, chooser->measured.memory_bytes) ||
+                       differs(rates.link_bytes, chooser->measured.link_bytes);
+    chooser->measured.link_bytes = rates.link_bytes;
 }
 
 /* ---- Choosing a category ---------------------------------------------------------------------------------------- */

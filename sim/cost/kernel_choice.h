@@ -17,7 +17,8 @@ struct kernel_chooser {
     const struct kernel_store *store;
     const struct device *device;
     enum engine_kind engine;
-    struct kernel_rates measured; /* of the GPU that the tables were measured on */
+    struct kernel_rates measured; /* of the GPU that the tables were measured on; of its links those of the machine */
+    bool altered;                 /* the machine has others than its GPU had: nothing was measured on it */
     struct user_error error;
 };
 

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define JOBS_MAX 64
+#define JOBS_MAX 256
 
 /* What a worker leaves behind, however it ends. */
 struct worker {

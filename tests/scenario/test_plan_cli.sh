@@ -51,7 +51,32 @@ expect '^| candidate ' "$here/out"
 expect '^- \*\*Deploy:\*\* [0-9]' "$here/out"
 plan --format csv
 expect '^candidate,recommended,serving,prefill,decode,sharding,nodes,gpus,kv_over,max_rate_per_s' "$here/out"
-[ "$(sed 's/"[^"]*"//g' "$here/out" | awk -F, '{print NF}' | sort -u | wc -l)" = 1 ] || fail "rows of unequal length"
+cp "$here/out" "$here/csv"
+plan --format json
+python3 "$root/tests/support/csv_is_json.py" "$here/out" "$here/csv" plan || fail "CSV is not JSON"
+
+# show: the plan, without a search; a number is the run behind it.
+probes="$(sql "$here/plan.db" 'SELECT count(*) FROM probe')"
+for format in text md csv json; do
+    plan --format "$format"
+    cp "$here/out" "$here/planned"
+    for name in last plan-small; do
+        answers show "$name" --db "$here/plan.db" --format "$format"
+        cmp "$here/planned" "$here/out" || fail "show $name shows another plan as $format"
+    done
+done
+sql_is "$here/plan.db" 'SELECT count(*) FROM probe' "$probes"
+answers show 1 --db "$here/plan.db"
+expect '^run 1: plan-small, ' "$here/out"
+refused "holds no run 'nobody'" show nobody --db "$here/plan.db"
+
+# What varies is each of its values, also one alone; what a plan finds itself does not vary.
+"$TANDEM" plan "$scenario" --db "$here/vary.db" --set plan.nodes=1 --format json | sed '/"params"/,$d' > "$here/set"
+status 0 plan "$scenario" --db "$here/vary.db" --set 'vary={ ["plan.nodes"] = { 1 } }' --format json
+sed '/"params"/,$d' "$here/out" | cmp - "$here/set" || fail "one value that varies is not that value"
+expect '"plan.nodes": "1"' "$here/out"
+refused 'vary.load.rate: a plan finds the rates itself' plan "$root/tests/data/run-small.lua" --db "$here/vary.db"
+status 0 plan "$root/tests/data/run-small.lua" --db "$here/vary.db" --set vary=nil
 
 # The run behind the verdict is what `last` is, and not a probe.
 answers compare last last --db "$here/plan.db"

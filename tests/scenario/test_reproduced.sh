@@ -20,10 +20,15 @@ holds() {
     [ "$status" = 0 ] || fail "tandem $command $scenario $*: status $status: $(cat "$here/err")"
 }
 
-# mean SCENARIO METRIC: in whole ms.
-mean() {
-    awk -F, -v metric="$2" '$1 == metric { printf "%.0f", $3 }' "$here/$1.csv"
+# of FILE KEY FORMAT: a number of a run.
+of() {
+    awk -F, -v key="$2" -v form="$3" '{ gsub(/"[^"]*"/, "") }
+        NR == 1 { for (i = 1; i <= NF; i++) if ($i == key) place = i; next }
+        { printf form, $place }' "$here/$1"
 }
+
+# mean SCENARIO METRIC: in whole ms.
+mean() { of "$1.csv" "$2_ms.mean" "%.0f"; }
 
 holds run article-r1-mixed
 holds run article-r1-tp8-1p3d --record transfers
@@ -38,7 +43,7 @@ for pair in 0 1 2 3 4 5; do
     # The window decides the length: only that of 16K is what the scenario's own check is about.
     "$TANDEM" run "$scenarios/layerwise-transfer-qwen3-235b.lua" --db "$here/db" --format csv \
         --set "load.window={s($((pair * 100))),s($((pair * 100 + 100)))}" > "$here/pair" 2> /dev/null || [ $? -eq 1 ]
-    took=$(awk -F, '$1 == "exposed_transfer" { printf "%.3f", $3 }' "$here/pair")
+    took=$(of pair spans_ms.exposed_transfer.mean "%.3f")
     awk -v took="$took" -v before="${before:-0}" 'BEGIN { exit !(took > 1.8 * before) }' ||
         fail "the transfer of a prompt twice as long takes $took ms after ${before:-0}"
     before="$took"

@@ -18,8 +18,15 @@ for width in 80 120; do
     [ "$(awk '{ if (length > most) most = length } END { print most }' "$here/out")" -le $width ] ||
         fail "a line is longer than $width columns"
 done
-run --format csv
-[ "$(head -c 19 "$here/out")" = 'load.rate,requests,' ] || fail "$(head -n 1 "$here/out")"
-[ "$(awk -F, '{ print NF }' "$here/out" | sort -u | wc -l)" = 1 ] || fail "rows of unequal length"
 run --format md
 [ "$(grep -c '^| per_second' "$here/out")" = 3 ] || fail "$(cat "$here/out")"
+
+# CSV holds what JSON holds, under the same names: a row a run. Of one run likewise.
+for runs in sweep.lua one.lua; do
+    [ "$runs" = sweep.lua ] || sed '/vary = /d' "$here/sweep.lua" > "$here/one.lua"
+    status 0 run "$here/$runs" --db "$here/sweep.db" --record transfers --format json
+    cp "$here/out" "$here/json"
+    status 0 run "$here/$runs" --db "$here/sweep.db" --record transfers --format csv
+    python3 "$root/tests/support/csv_is_json.py" "$here/json" "$here/out" || fail "CSV is not JSON"
+done
+[ "$(sed -n 1p "$here/out" | cut -d, -f1-2)" = scenario,seed ] || fail "$(sed -n 1p "$here/out")"

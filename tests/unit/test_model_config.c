@@ -151,6 +151,7 @@ static void test_refusals(void **state)
     (void)state;
     assert_refused("[]", "config.json:1: expected an object, the config.json of a model");
     assert_refused("{", "config.json:1: string or '}' expected near end of file");
+    assert_refused("root:x:0:0", "config.json:1: '[' or '{' expected");
     assert_refused("{}", "config.json: model_type: missing, and so is the first of architectures");
     assert_refused("{\n\"model_type\": \"phi9\"}",
                    "config.json:2: model_type: 'phi9' is not modelled; expected one of llama, mistral, qwen2, qwen3, "

@@ -16,8 +16,13 @@
 bool results_fail(struct results *store, struct user_error *error, const char *doing)
 {
     if (sqlite3_errcode(store->db) == SQLITE_BUSY)
-        user_error_set(error, store->path, 0, NULL, "%s: another process has held the database for %d s; try again",
-                       doing, RESULTS_BUSY_MS / 1000);
+        user_error_set(error, store->path, 0, NULL,
+                       "%s: another process holds the database, and has for at least %d s; try again", doing,
+                       RESULTS_BUSY_MS / 1000);
+    else if (strncmp(sqlite3_errmsg(store->db), "no such ", 8) == 0)
+        user_error_set(error, store->path, 0, NULL,
+                       "%s: %s: somebody has changed its schema; restore the file or name another", doing,
+                       sqlite3_errmsg(store->db));
     else
         user_error_set(error, store->path, 0, NULL, "%s: %s", doing, sqlite3_errmsg(store->db));
     return false;
@@ -55,6 +60,10 @@ static bool lock_once(struct results *store, bool *retry, struct user_error *err
 {
     *retry = false;
     store->lock = open(store->lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (store->lock < 0 && errno == ENOENT) {
+        user_error_set(error, store->path, 0, NULL, "cannot be created: its folder does not exist");
+        return false;
+    }
     if (store->lock < 0) {
         user_error_set(error, store->lock_path, 0, NULL, "cannot be created: %s", strerror(errno));
         return false;
@@ -181,6 +190,9 @@ struct results *results_open(const char *path, enum results_mode mode, struct us
     bool opened = false;
     if (mode == RESULTS_READ && stat(path, &status) != 0)
         user_error_set(error, path, 0, NULL, "no results database: %s", strerror(errno));
+    else if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        user_error_set(error, path, 0, NULL, "is a %s, expected the path of a database",
+                       S_ISDIR(status.st_mode) ? "folder" : "device or pipe");
     else
         opened = (mode == RESULTS_READ || lock_take(store, error)) && open_database(store, mode, error);
     if (opened)

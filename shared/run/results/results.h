@@ -146,6 +146,12 @@ bool results_finding_add(struct results *store, const struct results_finding *fi
  * line's reference. The caller owns it. */
 json_t *results_findings_json(struct results *store, int64_t scenario, int64_t build, struct user_error *error);
 
+#define FINDING_PLAN "plan" /* the kind of finding whose detail is a plan's JSON */
+
+/* The newest plan, as JSON, that rests on a run (0: none), or of the scenarios of a name (NULL: none). NULL without an
+ * error where there is none. The caller owns it. */
+json_t *results_plan_json(struct results *store, int64_t run, const char *scenario, struct user_error *error);
+
 /* ---- Probes of the planner -------------------------------------------------------------------------------------- */
 
 /* Keeps one probe under its key, in place of what stood there. */

@@ -657,6 +657,26 @@ json_t *results_findings_json(struct results *store, int64_t scenario, int64_t b
     return NULL;
 }
 
+static bool take_plan(sqlite3_stmt *row, void *context)
+{
+    json_t **plan = context;
+    const char *text = (const char *)sqlite3_column_text(row, 0);
+    *plan = text == NULL ? NULL : json_loads(text, 0, NULL);
+    return true;
+}
+
+json_t *results_plan_json(struct results *store, int64_t run, const char *scenario, struct user_error *error)
+{
+    json_t *plan = NULL;
+    each_row(store,
+             "SELECT detail FROM plan_finding AS plan WHERE kind = '" FINDING_PLAN "' AND (scenario = ?2 OR EXISTS"
+             " (SELECT 1 FROM plan_finding AS verdict WHERE verdict.run_id = ?1"
+             " AND verdict.scenario_id = plan.scenario_id AND verdict.build_id = plan.build_id))"
+             " ORDER BY finding_id DESC LIMIT 1",
+             run, scenario == NULL ? "" : scenario, take_plan, &plan, error);
+    return plan;
+}
+
 /* ---- Names of runs ---------------------------------------------------------------------------------------------- */
 
 static bool take_id(sqlite3_stmt *row, void *context)

@@ -473,8 +473,8 @@ static void report_difference(struct results *store, sqlite3_stmt *stored, const
         "run %" PRId64 " (scenario %s, seed %" PRId64 ") is not reproduced. stored: trace hash %s, %" PRId64
         " events, final draw %s, compiled by %s; now: trace hash %016" PRIx64 ", %" PRIu64
         " events, final draw %016" PRIx64
-        ", compiled by %s. A simulated run must be a function of its scenario, build and seed; please report "
-        "this",
+        ", compiled by %s. A simulated run is a function of its scenario, build and seed: if nobody has changed "
+        "the database, please report this",
         store->run.id, (const char *)sqlite3_column_text(stored, 0), (int64_t)sqlite3_column_int64(stored, 1),
         (const char *)sqlite3_column_text(stored, 2), (int64_t)sqlite3_column_int64(stored, 3),
         (const char *)sqlite3_column_text(stored, 4), (const char *)sqlite3_column_text(stored, 5), summary->trace_hash,

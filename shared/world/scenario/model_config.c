@@ -402,7 +402,10 @@ static bool load_file(const struct model_file *file, struct config *config)
     config->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &where);
     config->object = config->root;
     if (config->root == NULL) {
-        user_error_set(config->error, file->path, where.line, NULL, "%s", where.text);
+        /* A word of the file is no part of the message: any file may be named. */
+        const char *near = strstr(where.text, " near '");
+        user_error_set(config->error, file->path, where.line, NULL, "%.*s",
+                       near == NULL ? (int)strlen(where.text) : (int)(near - where.text), where.text);
         return false;
     }
     if (!json_is_object(config->root)) {

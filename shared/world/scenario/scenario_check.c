@@ -262,7 +262,7 @@ static void check_load(const struct cursor *root, const struct load *load)
 {
     bool ends = load->arrivals == ARRIVAL_TRACE || load->arrivals == ARRIVAL_LISTED;
     if (!ends && load->requests == 0 && load->duration_ns == 0)
-        scenario_fail_at(root, "load.requests", "missing; requests or duration ends a load");
+        scenario_fail_at(root, "load.requests", "missing, or 0; requests, 1 at least, or duration ends a load");
     if (load->duration_ns > 0 && load->warmup_ns >= load->duration_ns)
         scenario_fail_at(root, "load.warmup", "must be shorter than duration");
 }

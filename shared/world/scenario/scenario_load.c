@@ -238,6 +238,21 @@ void scenario_free(struct scenario *scenario)
     free(loaded);
 }
 
+/* A value of `vary` is set as --set sets one; what is wrong with it is told as what it is. */
+static void tell_vary(const struct scenario *scenario, struct user_error *error)
+{
+    static const char set[] = "--set ";
+    const char *path = error->text + sizeof set - 1;
+    for (uint32_t k = 0; k < scenario->vary_count && strncmp(error->text, set, sizeof set - 1) == 0; k++) {
+        size_t length = strlen(scenario->vary[k].path);
+        if (strncmp(path, scenario->vary[k].path, length) != 0 || path[length] != '=')
+            continue;
+        struct user_error varied = {.set = false};
+        user_error_set(&varied, scenario->path, 0, "vary", "%s", path);
+        *error = varied;
+    }
+}
+
 struct scenario *scenario_load_variant(const struct scenario *scenario, size_t index, struct user_error *error)
 {
     const struct scenario_loaded *loaded = (const struct scenario_loaded *)(const void *)scenario;
@@ -247,6 +262,8 @@ struct scenario *scenario_load_variant(const struct scenario *scenario, size_t i
         sets[k] = loaded->sets[k];
     count += scenario_variant_overrides(scenario, index, sets + count);
     struct scenario *variant = scenario_load(scenario->path, sets, count, error);
+    if (variant == NULL)
+        tell_vary(scenario, error);
     free(sets);
     return variant;
 }

@@ -64,6 +64,21 @@ static void read_fault(const struct cursor *list, const char *key, struct fault 
     lua_pop(list->reader->L, 1);
 }
 
+/* A request that never comes does not leave. Of a trace without a limit nobody knows yet how many there are. */
+static void expect_request(const struct cursor *list, const char *key, const struct load *load,
+                           const struct fault *fault)
+{
+    uint64_t count = load->requests;
+    if (load->arrivals == ARRIVAL_LISTED && load->list != NULL)
+        count = load->list->count;
+    if (fault->kind != FAULT_LEAVE || fault->request == FAULT_REQUEST_ANY || count == 0 || fault->request < count)
+        return;
+    char path[32];
+    snprintf(path, sizeof path, "%s.request", key);
+    cursor_fail(list, path, "request %" PRIu32 " never arrives: the load has %" PRIu64 ", counted from 0",
+                fault->request, count);
+}
+
 /* faults = { kill { node = "decode-0", on = "armed" }, ..., shuffle = 3 } */
 void scenario_read_faults(const struct cursor *root, struct scenario *scenario)
 {
@@ -93,6 +108,7 @@ void scenario_read_faults(const struct cursor *root, struct scenario *scenario)
         char key[16];
         snprintf(key, sizeof key, "%" PRIu32, k + 1);
         read_fault(&cursor, key, &faults->item[k]);
+        expect_request(&cursor, key, &scenario->load, &faults->item[k]);
     }
     lua_pop(L, 1);
 }
