@@ -6,6 +6,7 @@
 
 extern const struct command command_run;
 extern const struct command command_replay;
+extern const struct command command_load;
 extern const struct command command_serve;
 extern const struct command command_explain;
 extern const struct command command_compare;

@@ -15,6 +15,7 @@ const struct command *const commands[] = {
     &command_run,
     &command_replay,
     &command_serve,
+    &command_load,
     &command_explain,
     &command_compare,
     &command_check,
