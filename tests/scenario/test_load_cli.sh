@@ -36,7 +36,8 @@ for x, y in zip(a, b):
 P
 }
 
-scenario drawn.lua 'poisson { rate = per_second(5), requests = 40, prompt = uniform(10, 2000), output = uniform(1, 90) }'
+scenario drawn.lua \
+    'poisson { rate = per_second(5), requests = 40, prompt = uniform(10, 2000), output = uniform(1, 90) }'
 status 0 load drawn.lua --out drawn.jsonl
 expect '^40 requests$' err
 scenario again.lua 'trace { file = "drawn.jsonl", format = "mooncake" }'
