@@ -18,8 +18,6 @@ static void read_usage(struct reply *reply, const json_t *usage)
     uint32_t prompt = count_of(usage, "prompt_tokens");
     reply->prompt_tokens = prompt > 0 ? prompt : reply->prompt_tokens;
     reply->usage_tokens = max_u32(reply->usage_tokens, count_of(usage, "completion_tokens"));
-    reply->cached_tokens =
-        max_u32(reply->cached_tokens, count_of(json_object_get(usage, "prompt_tokens_details"), "cached_tokens"));
 }
 
 static bool says(const json_t *object, const char *key)

@@ -25,9 +25,8 @@ struct reply {
     uint32_t chunks;        /* with tokens */
     uint32_t prompt_tokens; /* as the endpoint counts them; 0: not said */
     uint32_t usage_tokens;  /* the last count of the answer's tokens that it gave; 0: none */
-    uint32_t cached_tokens;
-    uint32_t new_tokens; /* of the last event */
-    bool finished;       /* a choice said why it ended */
+    uint32_t new_tokens;    /* of the last event */
+    bool finished;          /* a choice said why it ended */
     bool done;
     char error[160]; /* of REPLY_ERROR, as the endpoint put it */
 };

@@ -45,7 +45,6 @@ struct call {
     bool ended;
     bool suspended;
     bool gone;
-    bool streaming;
     uint8_t outcome;
     uint8_t reason;
     uint32_t request;
@@ -332,12 +331,10 @@ static enum MHD_Result answer_call(struct call *call)
     bool stream = call->ask.stream && call->produced > 0;
     if (!gone && !ready) {
         suspend(call);
-    } else if (!gone && stream) {
-        call->streaming = true;
-    } else if (!gone && call->outcome == OUTCOME_COMPLETED) {
+    } else if (!gone && !stream && call->outcome == OUTCOME_COMPLETED) {
         struct completion_part part = part_of(call, 0, call->produced, true);
         text = completion_answer(&call->ask, &part);
-    } else if (!gone) {
+    } else if (!gone && !stream) {
         status = status_of(call, why, sizeof why);
         text = completion_error((int)status, status == MHD_HTTP_BAD_REQUEST ? "BadRequestError" : "ServiceUnavailable",
                                 why);

@@ -41,8 +41,6 @@ static bool end_line(struct sse_reader *reader, sse_event *event, void *self)
     reader->line_length = 0;
     if (length == 0)
         return dispatch(reader, event, self);
-    if (line[0] == ':')
-        reader->comments++;
     if (length < FIELD || memcmp(line, field, FIELD) != 0 || (length > FIELD && line[FIELD] != ':'))
         return true;
     size_t from = length > FIELD ? FIELD + 1 : FIELD;
@@ -94,7 +92,7 @@ bool sse_unfinished(const struct sse_reader *reader)
 
 void sse_reset(struct sse_reader *reader)
 {
-    reader->line_length = reader->data_length = reader->comments = 0;
+    reader->line_length = reader->data_length = 0;
     reader->any_data = reader->after_cr = reader->begun = false;
 }
 

@@ -20,7 +20,6 @@ struct sse_reader {
     bool any_data;
     bool after_cr;
     bool begun; /* beyond the byte order mark */
-    size_t comments;
 };
 
 /* Data of one event, `length` bytes and a NUL behind them; false ends the reading. */
