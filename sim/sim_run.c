@@ -403,6 +403,13 @@ static bool turn(void *self)
         run->until_ns = silence_ns;
         run->begun = true;
     }
+    if (run->options->pace != NULL) {
+        if (!run->options->pace(run->options->self, sim_next_ns(run->sim), &run->until_ns))
+            return false;
+        wake(run, run->until_ns);
+        sim_advance(run->sim, run->until_ns);
+        return sound(run) && !run->run->stopped;
+    }
     enum sim_status status = sim_advance(run->sim, run->until_ns);
     if (!sound(run) || run->run->stopped)
         return false;

@@ -42,6 +42,10 @@ struct sim_options {
                              has faults, be it none of them, everything is checked all along (oracle.h, shadow.h) */
     const struct sim_faults *hooks; /* what happens to messages and writes, in place of what the scenario says; NULL:
                                        that */
+    /* Where time is another's: called before it goes on, with the time of what happens next (TIME_NEVER: nothing), it
+     * waits and says how far to go. The run's source is asked there. False: there will be nothing more. NULL: virtual
+     * time, as fast as it can be computed. */
+    bool (*pace)(void *self, int64_t next_ns, int64_t *until_ns);
     /* Called when the nodes are made, before anything happens: for whoever wants to listen. NULL: nobody. */
     void (*ready)(void *self, struct sim *sim, const struct run_nodes *nodes);
     void *self;

@@ -19,4 +19,4 @@ static const struct backend backend_real = {
 };
 #endif
 
-const struct backend *const backends[] = {&backend_sim, &backend_real, NULL};
+const struct backend *const backends[] = {&backend_sim, &backend_real, &backend_live, NULL};

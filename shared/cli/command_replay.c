@@ -44,7 +44,7 @@ static bool read_record(const struct arguments *arguments, uint32_t *record, str
 static int play(struct results *store, const struct rerun *rerun, int64_t *again, const struct command_context *command,
                 const struct arguments *arguments, struct user_error *error)
 {
-    bool was_real = strcmp(rerun->report.backend, "real") == 0;
+    bool was_real = strcmp(rerun->report.backend, "sim") != 0;
     const struct backend *backend = backend_choose(was_real ? "sim" : "real", arguments, error);
     struct results_requests requests = {.count = 0};
     if (backend == NULL || !results_requests_read(store, rerun->report.run, &requests, error))
@@ -75,12 +75,22 @@ static int play(struct results *store, const struct rerun *rerun, int64_t *again
     return exit;
 }
 
+/* A file of a scenario, not a run: there is nothing yet to be compared with. */
+static bool is_scenario(const char *text)
+{
+    static const char ending[] = ".lua";
+    size_t length = strlen(text);
+    return length > sizeof ending - 1 && strcmp(text + length - (sizeof ending - 1), ending) == 0;
+}
+
 static int replay(const struct command_context *command, const struct arguments *arguments, struct user_error *error)
 {
     struct rerun rerun;
     struct scenario_sets sets = {.count = 0};
     struct output output = output_to(command->out, argument_text(arguments, "format"));
     int exit = EXIT_USER;
+    if (argument_given(arguments, "endpoint") && is_scenario(operand(arguments, 0)))
+        return command_run.run(command, arguments, error);
     interrupt_install();
     if (argument_given(arguments, "seed")) {
         user_error_set(error, NULL, 0, NULL, "--seed: a replay has the seed of its run");
@@ -108,7 +118,7 @@ static int replay(const struct command_context *command, const struct arguments 
 
 const struct command command_replay = {
     .name = "replay",
-    .operands = "RUN",
+    .operands = "RUN|SCENARIO",
     .operands_min = 1,
     .operands_max = 1,
     .summary = "a stored run's arrivals and lengths on the other backend, and both side by side",
@@ -116,7 +126,9 @@ const struct command command_replay = {
         "RUN is a run's number, last, last~N, or SCENARIO/SEED. Its scenario with all that was set is run again with\n"
         "exactly the arrivals that were stored, in simulation if it was real and for real if it was simulated, or\n"
         "as --backend says. --hardware and --set change it further. Steps and transfers are recorded, the new run\n"
-        "is stored with a link to the old one, and `tandem compare` of both is the answer.",
+        "is stored with a link to the old one, and `tandem compare` of both is the answer. With --endpoint they are\n"
+        "sent to an OpenAI-compatible server, at the load's times, and rows are what its client saw; of a SCENARIO,\n"
+        "which has no run yet, that is all.",
     .options = run_options,
     .run = replay,
 };

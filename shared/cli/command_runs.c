@@ -24,7 +24,7 @@
 
 static const struct option runs_options[] = {
     {"scenario", "NAME", "of this scenario only", OPTION_TEXT},
-    {"backend", "sim|real", "of this backend only", OPTION_CHOICE},
+    {"backend", "sim|real|live", "of this backend only", OPTION_CHOICE},
     {"kind", "run|probe|report|all", "run (the default): asked for; probe, report: made by tandem plan", OPTION_CHOICE},
     {"limit", "N", "the newest N (20); 0: all", OPTION_INTEGER},
     DB_OPTION,

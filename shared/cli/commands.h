@@ -6,6 +6,8 @@
 
 extern const struct command command_run;
 extern const struct command command_replay;
+extern const struct command command_load;
+extern const struct command command_serve;
 extern const struct command command_explain;
 extern const struct command command_compare;
 extern const struct command command_plan;

@@ -14,6 +14,8 @@ const struct command *const commands[] = {
     &command_plan,
     &command_run,
     &command_replay,
+    &command_serve,
+    &command_load,
     &command_explain,
     &command_compare,
     &command_check,

@@ -183,7 +183,8 @@ void run_tell_notice(void *file, const char *text)
 #define REAL_FLAG(field, name, help) {name, NULL, "real: " help, OPTION_FLAG},
 
 const struct option run_options[] = {
-    {"backend", "sim|real", "simulate it (sim), or run it with processes and a fabric (real)", OPTION_CHOICE},
+    {"backend", "sim|real|live",
+     "simulate it (sim), run it with processes and a fabric (real), or send it to an endpoint (live)", OPTION_CHOICE},
     {"set", "PATH=VALUE", "change a value of the scenario", OPTION_LIST},
     HARDWARE_OPTION,
     {"seed", "N", "of the run (the scenario's)", OPTION_INTEGER},
@@ -191,13 +192,24 @@ const struct option run_options[] = {
     {"db", "FILE", "the results database (tandem.db)", OPTION_TEXT},
     {"format", OUTPUT_FORMATS, "of the answer", OPTION_CHOICE},
     {"threads", "N", "sim: of a sweep (one a processor)", OPTION_INTEGER},
+    {"endpoint", "URL", "live: of the OpenAI API, as http://host:8000/v1; --backend live is then understood",
+     OPTION_TEXT},
+    {"model", "NAME", "live: as the endpoint calls it (the first that it names)", OPTION_TEXT},
+    {"api-key", "KEY", "live: that the endpoint asks for", OPTION_TEXT},
+    {"ca-file", "FILE", "live: certificates to trust (the system's)", OPTION_TEXT},
+    {"prompt", "ids|text|chat", "live: token ids, exact (ids); words, about as many, in completions or chats",
+     OPTION_CHOICE},
+    {"vocabulary", "N", "live: token ids are below it (the scenario's model's)", OPTION_INTEGER},
+    {"salt", "N", "live: prompts as another run had them; 0: drawn, so that no cache knows them (0)", OPTION_INTEGER},
+    {"idle-max", "SECONDS", "live: an answer of which nothing comes for so long has failed (120)", OPTION_INTEGER},
     REAL_OPTIONS(REAL_TEXT, REAL_CHOICE, REAL_NUMBER, REAL_FLAG){NULL, NULL, NULL, OPTION_FLAG},
 };
 
 const struct backend *backend_choose(const char *otherwise, const struct arguments *arguments, struct user_error *error)
 {
     const char *name = argument_text(arguments, "backend");
-    name = name == NULL ? otherwise : name;
+    if (name == NULL)
+        name = argument_given(arguments, "endpoint") ? backend_live.name : otherwise;
     size_t at = 0;
     while (strcmp(backends[at]->name, name) != 0)
         CHECK(backends[++at] != NULL); /* the option's choices are the table's names */

@@ -62,6 +62,7 @@ struct backend {
     bool (*one_at_most)(void); /* that this process cannot run more than one; NULL: never */
 };
 
+extern const struct backend backend_live;
 extern const struct backend *const backends[]; /* the first is the default; ends with NULL */
 
 /* The backend that --backend names, else the one called `otherwise`, after refusing options of the others. NULL with an

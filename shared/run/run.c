@@ -84,12 +84,17 @@ static void finish_if(struct run *run, bool fed)
 
 bool run_answers(const struct run *run)
 {
+    if (run->config->source != NULL)
+        return false;
     bool closed = run->load->arrivals == ARRIVAL_CLOSED && run->config->arrivals == NULL;
     return closed || workload_follows(run->workload);
 }
 
 bool run_fed(const struct run *run)
 {
+    const struct run_source *source = run->config->source;
+    if (source != NULL)
+        return source->closed(source->self);
     return run->answering == 0 && workload_next_ns(run->workload) == TIME_NEVER;
 }
 
@@ -112,7 +117,7 @@ static void arrive(struct run *run, const struct workload_item *item)
                           .id = request,
                           .data = &item->spec};
     run->last_arrival_ns = now_ns;
-    if (!item->is_abort && workload_conversation(run->workload, request) > 0)
+    if (!item->is_abort && run->workload != NULL && workload_conversation(run->workload, request) > 0)
         note_conversation(run, request);
     /* Gaps between tokens count from the first request that does. */
     if (!item->is_abort && request > 0 && request == run->load->warmup_requests) {
@@ -124,6 +129,8 @@ static void arrive(struct run *run, const struct workload_item *item)
 
 static void wake(struct run *run)
 {
+    if (run->config->source != NULL)
+        return; /* it says itself when it has something */
     run->backend->wake(run->self, workload_next_ns(run->workload));
 }
 
@@ -135,6 +142,12 @@ void run_begin(struct run *run)
 void run_feed(struct run *run)
 {
     struct workload_item item;
+    const struct run_source *source = run->config->source;
+    if (source != NULL) {
+        while (source->next(source->self, &item))
+            arrive(run, &item);
+        return;
+    }
     if (workload_next_ns(run->workload) <= run->backend->now_ns(run->self) && workload_next(run->workload, &item))
         arrive(run, &item);
     wake(run);
@@ -194,16 +207,28 @@ void run_trace(struct run *run, int64_t now_ns, const struct trace_record *recor
 
 /* ---- The run ----------------------------------------------------------------------------------------------------- */
 
+/* What comes from outside is bounded by what was said of it, not by the load. */
+static void open_to(struct deployment_sizes *sizes, const struct run_source *source)
+{
+    sizes->request_tokens_max = source->request_tokens_max;
+    sizes->requests_together = source->requests_together;
+    if (sizes->prefix_block_tokens != 0)
+        sizes->request_blocks_max = ceil_div_u32(source->request_tokens_max, sizes->prefix_block_tokens);
+}
+
 static bool set_up(struct run *run, struct user_error *error)
 {
     const struct run_config *config = run->config;
     struct deployment_sizes sizes = deployment_sizes_traced(run->load, config->recorded);
     sizes.windows_in_pages = run->backend->windows_in_pages;
+    if (config->source != NULL)
+        open_to(&sizes, config->source);
     run->deployment = deployment_make(config->scenario, config->choice, &sizes, config->seed, error);
     if (run->deployment == NULL)
         return false;
-    run->workload = workload_create_again(run->load, config->seed, config->recorded, config->arrivals, error);
-    if (run->workload == NULL)
+    if (config->source == NULL)
+        run->workload = workload_create_again(run->load, config->seed, config->recorded, config->arrivals, error);
+    if (config->source == NULL && run->workload == NULL)
         return false;
     run->recorder = recorder_make(&(struct recorder_config){
         .warmup_ns = run->load->warmup_ns,

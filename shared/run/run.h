@@ -35,6 +35,16 @@ struct run_listener {
     void (*notice)(void *self, const char *text); /* a line for people, without its end: a node was lost */
 };
 
+/* Requests that come from outside, when they come: in place of what a load says. Their tokens are within
+ * request_tokens_max, their ids dense from 0. */
+struct run_source {
+    void *self;
+    uint32_t request_tokens_max;
+    uint32_t requests_together;
+    bool (*next)(void *self, struct workload_item *item); /* what has come; false: nothing more so far */
+    bool (*closed)(void *self);                           /* and nothing will */
+};
+
 /* Everything is borrowed and must outlive the run. */
 struct run_config {
     const struct scenario *scenario;
@@ -43,6 +53,7 @@ struct run_config {
     const struct load *load;                  /* in place of the scenario's; NULL: the scenario's own */
     const struct trace_file *recorded;        /* of a trace load, else NULL */
     const struct workload_arrivals *arrivals; /* of a run that is played again; NULL: the load draws them */
+    const struct run_source *source;          /* in place of any load; NULL: the load */
     const struct scenario_override *sets;     /* that the scenario was loaded with, for processes that load it, too */
     size_t set_count;
     const void *options; /* the backend's own; NULL: none */

@@ -49,17 +49,30 @@ static const struct reason {
           [REJECT_DUPLICATE] = {"duplicate", "its number was in flight already"},
           [REJECT_COUNT_OVERFLOW] = {"count_overflow", "a count of its transfer does not fit the protocol's field"},
 },
-  failed[] = {
-      [FAIL_NONE] = {"none", "without a reason"},
-      [FAIL_PEER_LOST] = {"peer_lost", "an instance that served it was lost"},
-      [FAIL_DEADLINE] = {"deadline", "its transfer did not end within messenger.deadline"},
-      [FAIL_WRITE] = {"write", "a write of its KV failed"},
-      [FAIL_CLIENT] = {"client", "its client went away"},
-      [FAIL_REFUSED] = {"refused", "the prefiller had no room for it"},
+  failed[] =
+      {
+          [FAIL_NONE] = {"none", "without a reason"},
+          [FAIL_PEER_LOST] = {"peer_lost", "an instance that served it was lost"},
+          [FAIL_DEADLINE] = {"deadline", "its transfer did not end within messenger.deadline"},
+          [FAIL_WRITE] = {"write", "a write of its KV failed"},
+          [FAIL_CLIENT] = {"client", "its client went away"},
+          [FAIL_REFUSED] = {"refused", "the prefiller had no room for it"},
+},
+  endpoint[] = {
+      {"overload", "the endpoint was overloaded (429, 503, 529)"},
+      {"status", "the endpoint refused it by a status"},
+      {"stream_error", "the endpoint sent an error in the answer"},
+      {"cut", "the answer ended before it was complete"},
+      {"malformed", "what came is no answer of this API"},
+      {"unreached", "there was no connection to the endpoint"},
+      {"stalled", "nothing came for too long"},
+      {"empty", "the answer has no token"},
 };
 
 static const struct reason *reason_of(enum outcome outcome, uint8_t reason)
 {
+    if (reason >= ENDPOINT_OVERLOAD && reason < ENDPOINT_OVERLOAD + sizeof endpoint / sizeof *endpoint)
+        return &endpoint[reason - ENDPOINT_OVERLOAD];
     if (outcome == OUTCOME_REJECTED && reason < sizeof rejected / sizeof *rejected)
         return &rejected[reason];
     if (outcome == OUTCOME_FAILED && reason < sizeof failed / sizeof *failed)

@@ -30,6 +30,19 @@ extern const char *const span_names[SPAN_COUNT]; /* "route", "admission_wait", "
 
 enum outcome { OUTCOME_COMPLETED = 1, OUTCOME_REJECTED = 2, OUTCOME_FAILED = 3, OUTCOME_ABORTED = 4 };
 
+/* Why an endpoint did not serve a request: reasons of rejected and failed ones beside those of nodes. Stored:
+ * append-only. */
+enum endpoint_reason {
+    ENDPOINT_OVERLOAD = 64,
+    ENDPOINT_REFUSED = 65,
+    ENDPOINT_ERROR = 66,
+    ENDPOINT_CUT = 67,
+    ENDPOINT_MALFORMED = 68,
+    ENDPOINT_UNREACHED = 69,
+    ENDPOINT_STALLED = 70,
+    ENDPOINT_EMPTY = 71,
+};
+
 /* In a few words, for people and for JSON keys: "too_large_decode", "deadline". Of an unknown number: "unknown". */
 const char *outcome_reason_key(enum outcome outcome, uint8_t reason);
 

@@ -313,6 +313,13 @@ static bool network_first(struct sim *sim, bool pending, int64_t key, int64_t un
     return true;
 }
 
+int64_t sim_next_ns(struct sim *sim)
+{
+    int64_t key;
+    int64_t network_ns = network_next_ns(sim->network);
+    return event_queue_peek(sim->queue, &key) ? min_i64(key >> 1, network_ns) : network_ns;
+}
+
 enum sim_status sim_advance(struct sim *sim, int64_t until_ns)
 {
     check_context_set(&sim->check);

@@ -100,6 +100,9 @@ void sim_stop(struct sim *sim);
 
 int64_t sim_now_ns(const struct sim *sim);
 
+/* When something happens next; TIME_NEVER: nothing is pending. */
+int64_t sim_next_ns(struct sim *sim);
+
 /* `run` is called at `at_ns` (not before now), outside of every node. */
 struct sim_call {
     void (*run)(struct sim *sim, void *self, uint64_t argument);

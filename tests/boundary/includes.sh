@@ -47,6 +47,7 @@ BEGIN {
     quoted["sim/time/"] = "^(sim/time/|host/memory[.]h$|" logic ")"
     quoted["sim/net/"] = "^(sim/(net|time)/|" world "|world/)"
     quoted["sim/cost/"] = "^(sim/cost/|" world "|world/)"
+    quoted["shared/live/"] = "^(live/|" below ")"
     quoted["sim/engine/"] = "^(sim/(engine|cost|net|time)/|" below ")"
     quoted["sim/checkers/"] = "^(sim/(checkers|engine|cost|net|time)/|" below ")"
     backend = "sim/(checkers|engine|cost|net|time)/|sim/[a-z_]+[.]h$"
@@ -56,6 +57,8 @@ BEGIN {
     quoted["sim/check/"] = "^(sim/check/|" backend "|" below ")"
     quoted["sim/validate/"] = "^(sim/validate/|" backend "|" below ")"
     quoted["sim/swarm/"] = "^(sim/swarm/|" backend "|" below ")"
+    # In wall time, for whoever serves.
+    quoted["sim/live/"] = "^(sim/live/|" backend "|" below ")"
     # No file stands outside of a room.
     quoted["real/"] = "^(" world ")"
     quoted["real/memory/"] = "^(real/memory/|" world ")"
@@ -67,10 +70,12 @@ BEGIN {
     quoted["real/runtime/"] = "^(real/(runtime|executor|fabric|device|memory|control)/|" below ")"
     quoted["real/cluster/"] = "^(real/(cluster|runtime|executor|fabric|device|memory|control)/|" below ")"
     quoted["real/calibrate/"] = "^(real/(calibrate|cluster|runtime|executor|fabric|device|memory|control)/|" below ")"
-    quoted["shared/cli/"] = "^(cli/|sim/|real/|" below ")"
+    quoted["shared/cli/"] = "^(cli/|live/|sim/|real/|" below ")"
     for (folder in quoted) {
         if (folder ~ /^shared.(host|world|run|cli)/)
             angled[folder] = free "|" hosted "|" store
+        if (folder ~ /^shared.live/)
+            angled[folder] = free "|" hosted "|^(jansson|microhttpd|curl/curl|netdb|sys/(epoll|timerfd))[.]h$"
         if (folder ~ /^sim/)
             angled[folder] = free "|" hosted "|^jansson[.]h$"
         if (folder ~ /^real/)

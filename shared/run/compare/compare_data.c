@@ -308,10 +308,14 @@ bool comparison_data_read(struct results *store, const struct run_report *a, con
                           struct comparison_data *data, struct user_error *error)
 {
     memset(data, 0, sizeof *data);
-    data->reference = strcmp(b->backend, "real") == 0 && strcmp(a->backend, "real") != 0;
+    data->reference = strcmp(b->backend, "sim") != 0 && strcmp(a->backend, "sim") == 0;
     bool good = read_paired(store, a, b, &data->paired, error);
     for (uint32_t m = 0; m < PAIRED_METRICS && good; m++) {
         data->metrics[m].name = metric_columns[m].name;
+        /* A span that one side does not know has no pairs. */
+        uint32_t span = m - 2;
+        if (m >= 2 && span < SPAN_COUNT && (a->spans[span].count == 0 || b->spans[span].count == 0))
+            continue;
         if (data->paired)
             good = read_pairs(store, a->run, b->run, m, data->reference, &data->metrics[m], error);
     }

@@ -53,7 +53,7 @@ int64_t results_build_add(struct results *store, const char *identity, const cha
 
 /* ---- Writing a run ---------------------------------------------------------------------------------------------- */
 
-enum results_backend { RESULTS_SIM = 1, RESULTS_REAL = 2 };
+enum results_backend { RESULTS_SIM = 1, RESULTS_REAL = 2, RESULTS_LIVE = 3 /* an endpoint's */ };
 
 enum results_kind {
     RESULTS_RUN = 1,    /* asked for by the user */
@@ -311,7 +311,7 @@ void results_requests_free(struct results_requests *requests);
 
 struct results_filter {
     const char *scenario; /* a name; NULL: all */
-    const char *backend;  /* "sim", "real"; NULL: all */
+    const char *backend;  /* "sim", "real", "live"; NULL: all */
     const char *kind;     /* "run", "probe", "report"; NULL: all */
     int64_t limit;        /* the newest so many; 0: all */
 };

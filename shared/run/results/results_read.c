@@ -287,10 +287,14 @@ static bool read_latencies(struct results *store, int64_t run, struct run_report
     bool good =
         each_row(store, sql, run, NULL, take_counts, &latencies, error) && keep_all(store, sql, run, &latencies, error);
     if (good) {
+        /* A client sees when it sent a request and when tokens came, and nothing of what lies between. */
+        bool outside = strcmp(report->backend, "live") == 0;
         struct metric_summary *metrics[3] = {&report->ttft, &report->tpot, &report->e2e};
         for (int k = 0; k < LATENCIES; k++) {
             struct quantiles_result result = quantiles_result(latencies.of[k]);
             *(k < 3 ? metrics[k] : &report->spans[k - 3]) = summary_of(&result);
+            if (k > 3 && k < LATENCIES - 1 && outside)
+                report->spans[k - 3] = (struct metric_summary){.count = 0};
             judge_latencies(report, k, &result, report->counted - min_u64(report->counted, latencies.requests));
         }
         report->served = report->target_count > 0 ? report->met_all_targets : latencies.requests;

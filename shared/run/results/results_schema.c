@@ -583,8 +583,22 @@ static const char *const version_9[] = {
     NULL,
 };
 
+/* ---- Version 10: runs of endpoints ------------------------------------------------------------------------------- */
+
+/* A constraint cannot be altered, and a table that others refer to not be made again within a transaction: its text is
+ * changed in place, as SQLite's documentation of ALTER TABLE has it for constraints that are lifted. */
+static const char *const version_10[] = {
+    "PRAGMA writable_schema = ON",
+    "UPDATE sqlite_schema SET sql = replace(sql, 'CHECK (backend IN (''sim'', ''real''))',"
+    " 'CHECK (backend IN (''sim'', ''real'', ''live''))') WHERE type = 'table' AND name = 'run'",
+    "PRAGMA writable_schema = RESET",
+
+    NULL,
+};
+
 const struct results_migration results_migrations[] = {
-    {version_1}, {version_2}, {version_3}, {version_4}, {version_5}, {version_6}, {version_7}, {version_8}, {version_9},
+    {version_1}, {version_2}, {version_3}, {version_4}, {version_5},
+    {version_6}, {version_7}, {version_8}, {version_9}, {version_10},
 };
 const uint32_t results_migration_count = sizeof results_migrations / sizeof *results_migrations;
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-static const char *const backend_names[] = {[RESULTS_SIM] = "sim", [RESULTS_REAL] = "real"};
+static const char *const backend_names[] = {[RESULTS_SIM] = "sim", [RESULTS_REAL] = "real", [RESULTS_LIVE] = "live"};
 static const char *const kind_names[] = {[RESULTS_RUN] = "run", [RESULTS_PROBE] = "probe", [RESULTS_REPORT] = "report"};
 
 static void bind_text(sqlite3_stmt *statement, int index, const char *text)
