@@ -495,7 +495,7 @@ int64_t real_run_replay(const struct real_run *run, const char *scenario, const 
     snprintf(path, sizeof path, "%s/events/node-%u.events", run->folder, node);
     int64_t events = recording_replay_heard(path, &world.deployment->configs[node], &limits, &listener, &why);
     if (events < 0)
-        fail_msg("node %u: %s", node, why);
+        fail_msg("node %u: %s", node, why.text);
     real_world_free(&world);
     return events;
 }
