@@ -1,5 +1,5 @@
--- A tiny model over two pipeline stages on both sides, as processes on this machine. The real runtime has one launch in
--- the stages at a time, and a profile that it was measured into says so: `tandem replay` then predicts what it does.
+-- A tiny model over two pipeline stages on both sides, as processes on this machine. Launches follow each other through
+-- the stages; a profile that the runtime was measured into says so, and `tandem replay` predicts what it does.
 local host = require "hardware.host"
 
 return scenario {

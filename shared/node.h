@@ -111,7 +111,8 @@ static inline bool admission_counts_cached(const struct admission_policy *policy
 struct peer_config {
     uint32_t node;
     enum node_role role;
-    bool caches; /* keeps prefixes of prompts */
+    bool caches;            /* keeps prefixes of prompts */
+    uint32_t nvlink_domain; /* those with equal ones reach each other by NVLink */
     uint32_t group_count;
     uint32_t pages_per_group;
     struct kv_geometry geometry; /* unused for the front */
@@ -139,6 +140,7 @@ struct node_config {
     /* Front. */
     enum router_policy decode_router;
     enum router_policy prefill_router; /* also of mixed instances */
+    bool node_affinity; /* a request decodes in the NVLink domain in which it was prefilled, where there are decoders */
     struct admission_policy admission;
 
     /* All other nodes of the deployment this one may talk to, in ascending id. */

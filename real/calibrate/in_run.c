@@ -56,8 +56,9 @@ struct reader {
     uint32_t node;
     const struct step_table *table; /* NULL: the front, or nothing was measured for it */
     uint32_t place;
-    bool armed; /* a count, in the event in hand */
-    bool launched;
+    bool armed;         /* a count, in the event in hand */
+    uint32_t in_flight; /* launches */
+    bool overlaps;      /* since none was: then what one takes is not seen */
     int64_t launched_ns;
     uint32_t group_count;
     struct step_group groups[GROUPS_MAX];
@@ -121,9 +122,10 @@ static void on_event(void *self, int64_t now_ns, const struct event *event)
 {
     struct reader *reader = self;
     reader->armed = false;
-    if (event->kind == EVENT_STEPS_DONE && reader->launched) {
-        reader->launched = false;
-        take_launch(reader, now_ns, event->count);
+    if (event->kind == EVENT_STEPS_DONE && reader->in_flight > 0) {
+        if (!reader->overlaps)
+            take_launch(reader, now_ns, event->count);
+        reader->in_flight--;
     } else if (event->kind == EVENT_MESSAGE && event->id != reader->node && event->id < reader->nodes) {
         struct pair *pair = &reader->pairs[event->id * reader->nodes + reader->node];
         *(int64_t *)samples_add(&pair->heard, sizeof(int64_t)) = now_ns;
@@ -133,7 +135,8 @@ static void on_event(void *self, int64_t now_ns, const struct event *event)
 static void on_launch(void *self, int64_t now_ns, const struct step_launch *launch)
 {
     struct reader *reader = self;
-    reader->launched = true;
+    reader->overlaps = reader->in_flight > 0; /* of this one, and those beside it */
+    reader->in_flight++;
     reader->launched_ns = now_ns;
     reader->group_count = launch->group_count;
     memcpy(reader->groups, launch->groups, launch->group_count * sizeof *launch->groups);
@@ -179,7 +182,7 @@ static bool read_node(struct reader *reader, const char *folder, uint32_t node, 
         .event = on_event, .launch = on_launch, .expect = on_expect, .send = on_send, .self = reader};
     snprintf(path, sizeof path, "%s/node-%u.events", folder, node);
     reader->node = node;
-    reader->launched = false;
+    reader->in_flight = 0;
     find_table(reader);
     return recording_replay_heard(path, &reader->world->deployment->configs[node], &limits, &listener, why) >= 0;
 }

@@ -306,6 +306,9 @@ static void print_steps(FILE *file, const struct step_plan *plan)
         fprintf(file, "    steps {\n");
         text_line(file, 6, "model", table->model, NULL);
         print_sharding(file, &table->parallelism);
+        if (table->in_flight > 1)
+            fprintf(file, "      in_flight = %" PRIu32 ",                 -- launches, in other pipeline stages each\n",
+                    table->in_flight);
         time_line(file, 6, "first_layer", table->first_layer_ns * 1000, "launch to the first tick, of the median step");
         if (table->launch_ns > 0)
             time_line(file, 6, "launch", table->launch_ns * 1000, "of decode steps, beyond the steps");

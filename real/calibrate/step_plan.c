@@ -78,7 +78,7 @@ static bool add_node(struct step_plan *plan, const struct real_world *world, uin
         job->setup = real_world_executor_setup(world, node, device);
     snprintf(job->table.model, sizeof job->table.model, "%s", scenario->model.name);
     job->table.parallelism = *parallelism;
-    job->table.in_flight = 1; /* launches pass all stages one at a time */
+    job->table.in_flight = job->setup.lanes;
     char sharding[32];
     parallelism_text(parallelism, sharding, sizeof sharding);
     snprintf(job->name, sizeof job->name, "%s %s", scenario->model.name, sharding);

@@ -384,12 +384,14 @@ static void make_runtime(struct instance *instance)
 {
     const struct load *load = &instance->world->scenario->load;
     bool verifies = instance->verifier != NULL;
+    struct runtime_limits limits = real_world_limits();
+    limits.launches_in_flight = executors_lanes(instance->executors);
     instance->answers = answers_make(
         &(struct answers_config){.vocab = instance->world->scenario->model.vocab, .serves = serves, .self = instance});
     struct real_config config = {
         .node = instance->config->node,
         .answers = instance->answers,
-        .limits = real_world_limits(),
+        .limits = limits,
         .handle = handle,
         .self = instance,
         .mesh = instance->mesh,

@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "host/build_info.h"
 #include "real/control/mesh.h"
+#include "real/executor/executor.h"
 #include "real/fabric/fabric_thread.h"
 #include "run/run.h"
 
@@ -119,6 +120,7 @@ struct executor_setup real_world_executor_setup(const struct real_world *world, 
             min_u32(config->pages_per_group, kv_pages(&config->geometry, config->request_tokens_max) + 1),
         .prefill_tokens = config->role == ROLE_MIXED,
         .stores_tails = config->role == ROLE_PREFILL,
+        .lanes = executor_overlaps(device) ? config->geometry.parallelism.pipeline : 1,
         .collective_floats = COLLECTIVE_FLOATS,
     };
     snprintf(setup.device, sizeof setup.device, "%s", device);

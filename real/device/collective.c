@@ -34,14 +34,21 @@ struct rank_set {
     _Alignas(64) _Atomic uint32_t generation; /* the futex */
 };
 
+struct board {
+    _Alignas(64) _Atomic uint32_t count; /* of posts: the futex */
+};
+
 struct shared {
     _Alignas(64) _Atomic uint64_t floats_taken;
     struct rank_set sets[];
+    /* behind them: a board a rank, the sets' floats, the boards' words */
 };
 
 struct collective {
     struct shared *shared;
+    struct board *boards;
     float *floats;
+    uint32_t *words; /* floats_max a board */
     size_t floats_max;
     size_t floats_total;
     uint32_t rank;
@@ -64,8 +71,8 @@ static size_t floats_of(uint32_t ranks, size_t floats_max)
 
 size_t collective_bytes(uint32_t ranks, size_t floats_max)
 {
-    return sizeof(struct shared) + sets_of(ranks) * sizeof(struct rank_set) +
-           floats_of(ranks, floats_max) * sizeof(float);
+    return sizeof(struct shared) + sets_of(ranks) * sizeof(struct rank_set) + ranks * sizeof(struct board) +
+           floats_of(ranks, floats_max) * sizeof(float) + ranks * floats_max * sizeof(uint32_t);
 }
 
 struct collective *collective_join(void *memory, uint32_t rank, uint32_t ranks, size_t floats_max,
@@ -85,7 +92,9 @@ struct collective *collective_join(void *memory, uint32_t rank, uint32_t ranks, 
         .abandon = abandon,
         .turn = calloc(sets_of(ranks), 1),
     };
-    collective->floats = (float *)&collective->shared->sets[collective->set_count];
+    collective->boards = (struct board *)(void *)&collective->shared->sets[collective->set_count];
+    collective->floats = (float *)(void *)&collective->boards[ranks];
+    collective->words = (uint32_t *)(void *)(collective->floats + collective->floats_total);
     if (collective->turn == NULL) {
         free(collective);
         return NULL;
@@ -293,6 +302,30 @@ bool collective_all_gather_counts(struct collective *collective, uint32_t first,
                                   const size_t *counts, float *all)
 {
     return gather(collective, first, count, values, counts, 0, all);
+}
+
+void collective_post(struct collective *collective, uint32_t board, const uint32_t *words, size_t n)
+{
+    CHECK(board < collective->ranks && n <= collective->floats_max);
+    memcpy(collective->words + board * collective->floats_max, words, n * sizeof *words);
+    atomic_fetch_add_explicit(&collective->boards[board].count, 1, memory_order_release);
+    futex_wake_all(&collective->boards[board].count);
+}
+
+bool collective_read(struct collective *collective, uint32_t board, uint32_t count, bool wait, uint32_t *words,
+                     size_t n)
+{
+    _Atomic uint32_t *posted = &collective->boards[board].count;
+    CHECK(board < collective->ranks && n <= collective->floats_max);
+    uint32_t now;
+    while ((now = atomic_load_explicit(posted, memory_order_acquire)) != count) {
+        CHECK(now == count - 1);
+        if (!wait || abandoned(collective))
+            return false;
+        futex_wait(posted, now);
+    }
+    memcpy(words, collective->words + board * collective->floats_max, n * sizeof *words);
+    return true;
 }
 
 bool collective_barrier(struct collective *collective, uint32_t first, uint32_t count)

@@ -18,8 +18,8 @@
 
 struct collective;
 
-/* Sets of ranks in use at a time are partitions of the ranks: attention groups, pipeline stages, all, and one to
- * spare. */
+/* Sets of ranks in use at a time are partitions of the ranks: attention groups, pipeline stages, and twice every two
+ * stages that follow each other. */
 #define COLLECTIVE_PARTITIONS_MAX 4
 
 /* Bytes of shared memory for `ranks` ranks that exchange floats_max (at least 1) floats each at a time. Longer vectors
@@ -44,6 +44,15 @@ bool collective_all_gather(struct collective *collective, uint32_t first, uint32
  * contributions one after another, without gaps. Floats are moved as bytes: any 32 bits survive. */
 bool collective_all_gather_counts(struct collective *collective, uint32_t first, uint32_t count, const float *values,
                                   const size_t *counts, float *all);
+
+/* Words for others to read when they come to it, on one of as many boards as there are ranks: whoever posts waits for
+ * nobody. At most floats_max words. A board is posted to by one rank, and again only when all who read it have. */
+void collective_post(struct collective *collective, uint32_t board, const uint32_t *words, size_t n);
+
+/* Reads what was posted as the `count`th on the board, counted from 1. Waits for it, or where not `wait` is false when
+ * it is not there. */
+bool collective_read(struct collective *collective, uint32_t board, uint32_t count, bool wait, uint32_t *words,
+                     size_t n);
 
 bool collective_barrier(struct collective *collective, uint32_t first, uint32_t count);
 

@@ -64,6 +64,7 @@ struct device_reach_config;
 
 struct device_ops {
     const char *name; /* "host", "cuda" */
+    bool overlaps;    /* launches of several microbatches, in pipeline stages */
     /* How many of them this machine has; 0 with one sentence in `error` when none. NULL: always there. */
     uint32_t (*count)(struct user_error *error);
     /* What make() would take of the machine's memory, beside that for KV. False with one sentence where the model
@@ -72,20 +73,22 @@ struct device_ops {
     /* NULL with one sentence in `error` when the device is absent or the model cannot be. */
     struct device *(*make)(const struct device_config *config, struct user_error *error);
     void (*free)(struct device *device);
-    /* Applies the changes of a launch, in order: those of all groups, on every rank. */
-    void (*change)(struct device *device, const struct step_change *changes, uint32_t count);
+    /* Applies the changes of a launch of that microbatch, in order: those of all groups, on every rank. A device that
+     * does not overlap launches is given microbatch 0 alone. */
+    void (*change)(struct device *device, uint32_t microbatch, const struct step_change *changes, uint32_t count);
     /* Tokens at positions [first, first + count) of a live sequence that its seed does not give: produced before, here
      * or on another instance, or those of prefix blocks. Given after the change that names the sequence and before the
      * step, to every rank; replaces what was given before. A decode sequence goes on from the token it has sampled
      * here, if it has; every other position is read from what was given, else from the prompt's seed. */
     void (*given)(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens, uint32_t count);
-    /* Runs one step over the chunks that the last change() named and the sequences that have joined. Every rank of the
-     * instance calls it for every step, in the same order, whether or not its group has work. `counter_base`: value of
-     * the layer counter before the first layer. Tokens of decode sequences are written by the lead rank of each group
-     * on the last stage, `tokens` has room for sequences_max; other ranks write none. Where `prefill_tokens`, so is the
-     * token after each chunk: only the receiver knows whether the chunk ended its prompt, and drops it where it did
-     * not. A sequence that joins right after its last chunk goes on from that token. False when the collective was
-     * abandoned: then the device is of no more use. */
+    /* Runs one step over the chunks that the last change() named and the sequences that have joined its microbatch.
+     * Every rank of the instance calls it for every step, in the same order, whether or not its group has work. Where
+     * the device `overlaps`, a rank of an earlier pipeline stage may be in a later step than those behind it, of
+     * another microbatch. `counter_base`: value of the layer counter before the first layer. Tokens of decode sequences
+     * are written by the lead rank of each group on the last stage, `tokens` has room for sequences_max; other ranks
+     * write none. Where `prefill_tokens`, so is the token after each chunk: only the receiver knows whether the chunk
+     * ended its prompt, and drops it where it did not. A sequence that joins right after its last chunk goes on from
+     * that token. False when the collective was abandoned: then the device is of no more use. */
     bool (*step)(struct device *device, uint64_t counter_base, bool prefill_tokens, struct device_token *tokens,
                  uint32_t *token_count);
     /* The tail of a request, into a tail slot: after the last token of its last chunk, the hidden state before the

@@ -119,14 +119,16 @@ static void join(struct slots *slots, const struct step_change *change)
     add_pages(slots, slot, change);
     CHECK(!slot->decoding && slots->decoding_count < slots->config.sequences_max);
     slot->decoding = true;
+    slot->microbatch = slots->microbatch;
     slot->context = change->start;
     slot->decode_index = slots->decoding_count;
     slots->decoding[slots->decoding_count++] = change->sequence;
     slots->decoding_changed = true;
 }
 
-void slots_change(struct slots *slots, const struct step_change *changes, uint32_t count)
+void slots_change(struct slots *slots, uint32_t microbatch, const struct step_change *changes, uint32_t count)
 {
+    slots->microbatch = (uint16_t)microbatch;
     for (uint32_t i = 0; i < count; i++) {
         const struct step_change *change = &changes[i];
         if (change->group != slots->config.group && !slots->config.every_group)
@@ -183,7 +185,8 @@ void slot_sampled(struct slot *slot, uint32_t token, uint32_t position)
 void slots_stepped(struct slots *slots)
 {
     for (uint32_t i = 0; i < slots->decoding_count; i++)
-        slots->slot[slots->decoding[i]].context++;
+        if (slots->slot[slots->decoding[i]].microbatch == slots->microbatch)
+            slots->slot[slots->decoding[i]].context++;
     for (uint32_t i = 0; i < slots->chunk_count; i++)
         slots->slot[slots->chunks[i].sequence].context = slots->chunks[i].start + slots->chunks[i].tokens;
     slots->chunk_count = 0;

@@ -14,6 +14,7 @@ struct slot {
     bool decoding;
     bool pages_changed; /* since the device last looked, where it does */
     uint16_t group;
+    uint16_t microbatch; /* in which it decodes */
     uint32_t request;
     uint64_t token_seed;
     uint32_t context;      /* tokens in the cache after the last step */
@@ -53,8 +54,9 @@ struct slots_config {
 struct slots {
     struct slots_config config;
     struct slot *slot;  /* [sequences_max] */
-    uint32_t *decoding; /* slots, the last one fills the place of one that leaves */
+    uint32_t *decoding; /* slots of all microbatches, the last one fills the place of one that leaves */
     uint32_t decoding_count;
+    uint16_t microbatch;       /* of the launch at hand: its sequences decode in the coming step */
     struct slot_chunk *chunks; /* of the coming step */
     uint32_t chunk_count;
     bool decoding_changed; /* the list, since the device last looked */
@@ -65,7 +67,8 @@ struct slots {
 bool slots_make(struct slots *slots, const struct slots_config *config);
 void slots_free(struct slots *slots);
 
-void slots_change(struct slots *slots, const struct step_change *changes, uint32_t count);
+/* The changes of a launch, of that microbatch. */
+void slots_change(struct slots *slots, uint32_t microbatch, const struct step_change *changes, uint32_t count);
 
 /* Tokens of a live sequence that no step here produced; of one that is not followed here, nothing happens. */
 void slots_given(struct slots *slots, uint32_t sequence, uint32_t first, const uint32_t *tokens, uint32_t count);

@@ -50,6 +50,13 @@ const struct device_ops *executor_device(const char *name, struct user_error *er
     return NULL;
 }
 
+bool executor_overlaps(const char *name)
+{
+    struct user_error error = {.set = false};
+    const struct device_ops *ops = executor_device(name, &error);
+    return ops != NULL && ops->overlaps;
+}
+
 /* Of one rank; what it shares with others is still to be filled in. */
 static struct device_config config_of(const struct executor_setup *setup, uint32_t rank)
 {
@@ -100,7 +107,7 @@ static bool make_device(struct executor *executor, void *kv, void *collective, s
     config.kv = kv;
     config.collective = executor->collective;
     config.abandon = &executor->mailbox->abandon;
-    config.layer_counter = &executor->mailbox->layer_counters[place / p->tensor];
+    config.layer_counter = &executor->mailbox->layer_counters[executor->rank / p->tensor];
     executor->ops = executor_device(setup->device, &reply->error);
     if (executor->ops != NULL)
         executor->device = executor->ops->make(&config, &reply->error);
@@ -153,7 +160,7 @@ static void *grow(void *items, size_t count, size_t size)
 }
 
 /* Page lists are noted by place while they grow, and become pointers when the step comes. */
-static bool note_changes(struct executor *executor)
+static bool note_changes(struct executor *executor, uint32_t lane)
 {
     const struct executor_setup *setup = executor->setup;
     const struct step_bounds bounds = {
@@ -165,7 +172,7 @@ static bool note_changes(struct executor *executor)
         .vocab = setup->architecture.vocab,
     };
     uint32_t list_max = step_list_max(&bounds);
-    size_t length = executor->mailbox->change_bytes;
+    size_t length = executor->mailbox->lanes[lane].change_bytes;
     size_t at = 0;
     if (length > MAILBOX_CHANGES_BYTES)
         return false;
@@ -179,7 +186,7 @@ static bool note_changes(struct executor *executor)
             executor->changes = grow(executor->changes, executor->change_room, sizeof *executor->changes);
         }
         struct step_change *change = &executor->changes[executor->change_count];
-        enum step_decode result = step_change_decode(mailbox_changes(executor->mailbox), length, &at, &bounds,
+        enum step_decode result = step_change_decode(mailbox_changes(executor->mailbox, lane), length, &at, &bounds,
                                                      executor->pages + executor->page_count, list_max, change);
         if (result != STEP_DECODED)
             return result == STEP_DECODE_END;
@@ -190,7 +197,7 @@ static bool note_changes(struct executor *executor)
 
 /* All changes, then the tokens that are given for the sequences they name: in this order they come. False: they do
  * not. */
-static bool apply_changes(struct executor *executor)
+static bool apply_changes(struct executor *executor, uint32_t lane)
 {
     size_t place = 0;
     uint32_t changes = 0;
@@ -201,7 +208,7 @@ static bool apply_changes(struct executor *executor)
         if (change->kind != STEP_GIVEN && changes++ < i)
             return false;
     }
-    executor->ops->change(executor->device, executor->changes, changes);
+    executor->ops->change(executor->device, lane, executor->changes, changes);
     for (uint32_t i = changes; i < executor->change_count; i++) {
         const struct step_change *given = &executor->changes[i];
         executor->ops->given(executor->device, given->sequence, given->start, given->pages, given->page_count);
@@ -221,18 +228,18 @@ static void store_tails(struct executor *executor)
     }
 }
 
-static enum reply_status step(struct executor *executor, struct mailbox_reply *reply)
+static enum reply_status step(struct executor *executor, uint32_t lane, struct mailbox_reply *reply)
 {
-    struct mailbox *mailbox = executor->mailbox;
-    if (mailbox->kind == MAILBOX_STEP) {
-        if (!note_changes(executor) || !apply_changes(executor))
+    const struct mailbox_lane *command = &executor->mailbox->lanes[lane];
+    if (command->kind == MAILBOX_STEP) {
+        if (!note_changes(executor, lane) || !apply_changes(executor, lane))
             return REPLY_BAD_COMMAND;
     }
-    bool whole = executor->ops->step(executor->device, mailbox->counter_base, executor->setup->prefill_tokens != 0,
-                                     mailbox_tokens(mailbox, executor->rank), &reply->token_count);
+    bool whole = executor->ops->step(executor->device, command->counter_base, executor->setup->prefill_tokens != 0,
+                                     mailbox_tokens(executor->mailbox, lane, executor->rank), &reply->token_count);
     if (!whole)
         return REPLY_ABANDONED;
-    if (mailbox->kind == MAILBOX_STEP) {
+    if (command->kind == MAILBOX_STEP) {
         store_tails(executor);
         executor->change_count = 0;
         executor->page_count = 0;
@@ -240,17 +247,17 @@ static enum reply_status step(struct executor *executor, struct mailbox_reply *r
     return REPLY_OK;
 }
 
-static void answer(struct mailbox *mailbox)
+static void answer(struct mailbox *mailbox, uint32_t lane)
 {
-    if (atomic_fetch_add_explicit(&mailbox->done, 1, memory_order_acq_rel) + 1 == mailbox->setup.ranks)
-        word_wake(&mailbox->done);
+    _Atomic uint32_t *done = &mailbox->lanes[lane].done;
+    if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 == mailbox->setup.ranks)
+        word_wake(done);
 }
 
 /* Until its instance wants no more. */
 static void serve(struct executor *executor)
 {
     struct mailbox *mailbox = executor->mailbox;
-    struct mailbox_reply *reply = mailbox_reply(mailbox, executor->rank);
     for (uint32_t seen = 0;;) {
         uint32_t command = atomic_load_explicit(&mailbox->command, memory_order_acquire);
         if (atomic_load_explicit(&mailbox->abandon, memory_order_relaxed))
@@ -259,14 +266,16 @@ static void serve(struct executor *executor)
             word_wait(&mailbox->command, seen, WAIT_NS);
             continue;
         }
-        seen = command;
+        seen++;
+        uint32_t lane = mailbox->queue[seen % MAILBOX_QUEUE];
+        struct mailbox_reply *reply = mailbox_reply(mailbox, lane, executor->rank);
         reply->token_count = 0;
         reply->status = REPLY_OK;
-        if (mailbox->kind == MAILBOX_CHANGES)
-            reply->status = note_changes(executor) ? REPLY_OK : REPLY_BAD_COMMAND;
+        if (mailbox->lanes[lane].kind == MAILBOX_CHANGES)
+            reply->status = note_changes(executor, lane) ? REPLY_OK : REPLY_BAD_COMMAND;
         else
-            reply->status = step(executor, reply);
-        answer(mailbox);
+            reply->status = step(executor, lane, reply);
+        answer(mailbox, lane);
     }
 }
 
@@ -287,15 +296,15 @@ int executor_main(int argc, char **argv)
     executor.mailbox = mailbox.at;
     executor.setup = &executor.mailbox->setup;
     CHECK(executor.rank < executor.setup->ranks && mailbox.bytes >= mailbox_bytes(executor.setup));
-    struct mailbox_reply *reply = mailbox_reply(executor.mailbox, executor.rank);
+    struct mailbox_reply *reply = mailbox_reply(executor.mailbox, 0, executor.rank);
     bool made =
         make_device(&executor, kv.at, collective.at, reply) && (channel < 0 || share(&executor, channel, reply));
     reply->status = made ? REPLY_OK : REPLY_NO_DEVICE;
-    answer(executor.mailbox); /* to the instance, which waits for every device to be there */
+    answer(executor.mailbox, 0); /* to the instance, which waits for every device to be there */
     if (made && channel >= 0) {
         made = join(&executor, channel, reply);
         reply->status = made ? REPLY_OK : REPLY_NO_DEVICE;
-        answer(executor.mailbox);
+        answer(executor.mailbox, 0);
     }
     if (made)
         serve(&executor);

@@ -11,6 +11,9 @@
 /* The device of a name, or NULL with a sentence. */
 const struct device_ops *executor_device(const char *name, struct user_error *error);
 
+/* Whether launches of several microbatches may be in the stages of such a device at once. */
+bool executor_overlaps(const char *name);
+
 /* What all executors of an instance take of the machine's memory, with what they share with it. */
 struct executor_bytes {
     uint64_t weights;

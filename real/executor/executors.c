@@ -29,28 +29,19 @@
 /* Where a launch's changes are cut so that each part fits the mailbox. */
 #define PARTS_MAX 256u
 
-struct executors {
-    struct executor_setup setup;
-    struct shared_memory mailbox_memory;
-    struct shared_memory collective_memory;
-    struct shared_memory *kv; /* where the device has no memory of its own */
-    const struct device_ops *ops;
-    int *channels; /* to executors whose device has; -1: none, or done with */
-    int *shared;   /* what each rank's device has shared: its KV memory, and what its peers want; -1: nothing */
-    struct device_reach **reaches;
-    struct mailbox *mailbox;
-    pid_t *pids;    /* 0: not running */
-    int *death_fds; /* -1: none */
-    int done_fd;
-
+/* One launch in flight: of a microbatch. */
+struct lane {
+    struct executors *executors;
+    uint32_t index;
     pthread_t thread;
     bool thread_runs;
     _Atomic uint32_t work; /* launches handed over; the thread waits on it */
-    atomic_bool quit;
-    atomic_bool end;  /* the repetition in progress */
-    atomic_bool over; /* the launch in hand: what follows belongs to the loop */
+    atomic_bool end;       /* the repetition in progress */
+    atomic_bool over;      /* the launch in hand: what follows belongs to the loop */
+    bool busy;             /* the loop's: a launch is in hand whose outcome it has not got */
 
     /* The launch in hand. */
+    uint32_t number; /* of all the instance's launches */
     uint32_t ticket;
     uint32_t repeat_max;
     uint64_t counter_base;
@@ -67,6 +58,28 @@ struct executors {
     char trouble[320];
 };
 
+struct executors {
+    struct executor_setup setup;
+    struct shared_memory mailbox_memory;
+    struct shared_memory collective_memory;
+    struct shared_memory *kv; /* where the device has no memory of its own */
+    const struct device_ops *ops;
+    int *channels; /* to executors whose device has; -1: none, or done with */
+    int *shared;   /* what each rank's device has shared: its KV memory, and what its peers want; -1: nothing */
+    struct device_reach **reaches;
+    struct mailbox *mailbox;
+    pid_t *pids;    /* 0: not running */
+    int *death_fds; /* -1: none */
+    int done_fd;
+
+    struct lane lanes[STAGES_MAX];
+    atomic_bool quit;
+    _Atomic uint32_t turn;    /* the launch whose commands may be queued: executors take launches in their order */
+    pthread_mutex_t queueing; /* of commands */
+    uint32_t launches;        /* the loop's: handed over, */
+    uint32_t outcomes;        /* and told */
+};
+
 static void *allocate(size_t count, size_t size)
 {
     void *memory = calloc(count, size);
@@ -74,110 +87,167 @@ static void *allocate(size_t count, size_t size)
     return memory;
 }
 
-/* ---- The device thread ------------------------------------------------------------------------------------------- */
+/* ---- The lanes' threads -------------------------------------------------------------------------------------------
+ */
 
-static bool trouble(struct executors *executors, const char *text)
+static bool trouble(struct lane *lane, const char *text)
 {
-    snprintf(executors->trouble, sizeof executors->trouble, "%s", text);
-    executors->outcome.trouble = executors->trouble;
+    snprintf(lane->trouble, sizeof lane->trouble, "%s", text);
+    lane->outcome.trouble = lane->trouble;
     return false;
 }
 
-/* Waits until all ranks have replied. */
-static bool replied(struct executors *executors)
+static bool abandoned(const struct executors *executors)
 {
-    struct mailbox *mailbox = executors->mailbox;
+    return atomic_load_explicit(&executors->mailbox->abandon, memory_order_relaxed);
+}
+
+/* Waits until all ranks have replied. */
+static bool replied(struct lane *lane)
+{
+    struct mailbox *mailbox = lane->executors->mailbox;
+    _Atomic uint32_t *replies = &mailbox->lanes[lane->index].done;
     uint32_t done;
-    while ((done = atomic_load_explicit(&mailbox->done, memory_order_acquire)) < executors->setup.ranks) {
-        if (atomic_load_explicit(&mailbox->abandon, memory_order_relaxed))
-            return trouble(executors, "an executor died");
-        word_wait(&mailbox->done, done, WAIT_NS);
+    while ((done = atomic_load_explicit(replies, memory_order_acquire)) < mailbox->setup.ranks) {
+        if (abandoned(lane->executors))
+            return trouble(lane, "an executor died");
+        word_wait(replies, done, WAIT_NS);
     }
-    for (uint32_t r = 0; r < executors->setup.ranks; r++)
-        if (mailbox_reply(mailbox, r)->status != REPLY_OK)
-            return trouble(executors, mailbox_reply(mailbox, r)->status == REPLY_BAD_COMMAND
-                                          ? "an executor could not read its command"
-                                          : "an executor gave up a step");
+    for (uint32_t r = 0; r < mailbox->setup.ranks; r++) {
+        uint32_t status = mailbox_reply(mailbox, lane->index, r)->status;
+        if (status != REPLY_OK)
+            return trouble(lane, status == REPLY_BAD_COMMAND ? "an executor could not read its command"
+                                                             : "an executor gave up a step");
+    }
     return true;
 }
 
-static bool command(struct executors *executors, enum mailbox_kind kind, uint64_t counter_base, uint32_t part)
+static void post(struct lane *lane, enum mailbox_kind kind, uint64_t counter_base, uint32_t part)
 {
-    struct mailbox *mailbox = executors->mailbox;
-    size_t first = kind == MAILBOX_REPEAT ? 0 : executors->parts[part];
-    size_t end = kind == MAILBOX_REPEAT ? 0 : executors->parts[part + 1];
-    atomic_store_explicit(&mailbox->done, 0, memory_order_relaxed);
-    mailbox->kind = kind;
-    mailbox->counter_base = counter_base;
-    mailbox->change_bytes = end - first;
+    struct mailbox *mailbox = lane->executors->mailbox;
+    struct mailbox_lane *command = &mailbox->lanes[lane->index];
+    size_t first = kind == MAILBOX_REPEAT ? 0 : lane->parts[part];
+    size_t end = kind == MAILBOX_REPEAT ? 0 : lane->parts[part + 1];
+    atomic_store_explicit(&command->done, 0, memory_order_relaxed);
+    command->kind = kind;
+    command->counter_base = counter_base;
+    command->change_bytes = end - first;
     if (end > first)
-        memcpy(mailbox_changes(mailbox), executors->bytes + first, end - first);
-    atomic_fetch_add_explicit(&mailbox->command, 1, memory_order_release);
+        memcpy(mailbox_changes(mailbox, lane->index), lane->bytes + first, end - first);
+    pthread_mutex_lock(&lane->executors->queueing);
+    uint32_t next = atomic_load_explicit(&mailbox->command, memory_order_relaxed) + 1;
+    mailbox->queue[next % MAILBOX_QUEUE] = (uint8_t)lane->index;
+    atomic_store_explicit(&mailbox->command, next, memory_order_release);
+    pthread_mutex_unlock(&lane->executors->queueing);
     word_wake(&mailbox->command);
-    return replied(executors);
 }
 
-static void collect_tokens(struct executors *executors)
+static bool take_turn(struct lane *lane)
 {
-    for (uint32_t r = 0; r < executors->setup.ranks; r++) {
-        uint32_t count = min_u32(mailbox_reply(executors->mailbox, r)->token_count, executors->setup.sequences_max);
-        uint32_t used = executors->outcome.token_count;
-        if (used + count > executors->token_room) {
-            executors->token_room = 2 * executors->token_room + count;
-            executors->tokens = realloc(executors->tokens, executors->token_room * sizeof *executors->tokens);
-            CHECK(executors->tokens != NULL);
+    struct executors *executors = lane->executors;
+    uint32_t turn;
+    while ((turn = atomic_load_explicit(&executors->turn, memory_order_acquire)) != lane->number) {
+        if (abandoned(executors))
+            return trouble(lane, "an executor died");
+        word_wait(&executors->turn, turn, WAIT_NS);
+    }
+    return true;
+}
+
+static void pass_turn(struct lane *lane)
+{
+    atomic_store_explicit(&lane->executors->turn, lane->number + 1, memory_order_release);
+    word_wake(&lane->executors->turn);
+}
+
+static void collect_tokens(struct lane *lane)
+{
+    struct mailbox *mailbox = lane->executors->mailbox;
+    for (uint32_t r = 0; r < mailbox->setup.ranks; r++) {
+        uint32_t count = min_u32(mailbox_reply(mailbox, lane->index, r)->token_count, mailbox->setup.sequences_max);
+        uint32_t used = lane->outcome.token_count;
+        if (used + count > lane->token_room) {
+            lane->token_room = 2 * lane->token_room + count;
+            lane->tokens = realloc(lane->tokens, lane->token_room * sizeof *lane->tokens);
+            CHECK(lane->tokens != NULL);
         }
         if (count > 0)
-            memcpy(executors->tokens + used, mailbox_tokens(executors->mailbox, r), count * sizeof *executors->tokens);
-        executors->outcome.token_count += count;
+            memcpy(lane->tokens + used, mailbox_tokens(mailbox, lane->index, r), count * sizeof *lane->tokens);
+        lane->outcome.token_count += count;
     }
 }
 
-/* One step, and the tick that says that its tails are stored. */
-static bool run_step(struct executors *executors, enum mailbox_kind kind, uint32_t step)
+/* The tick that says that the step's tails are stored; a later launch may have passed the last stage already. */
+static void tick_tails(struct executors *executors, uint64_t ticks)
 {
-    uint64_t layers = executors->setup.architecture.layers;
-    uint64_t base = executors->counter_base + step * (layers + 1);
-    if (!command(executors, kind, base, executors->part_count - 1))
+    const struct parallelism *p = &executors->setup.memory.geometry.parallelism;
+    for (uint32_t g = 0; g < executors->setup.groups; g++) {
+        _Atomic uint64_t *counter = &executors->mailbox->layer_counters[(p->pipeline - 1u) * p->data + g];
+        uint64_t now = atomic_load_explicit(counter, memory_order_relaxed);
+        while (now < ticks && !atomic_compare_exchange_weak_explicit(counter, &now, ticks, memory_order_release,
+                                                                     memory_order_relaxed)) {
+        }
+    }
+}
+
+/* The end of a step that has been posted. */
+static bool finish_step(struct lane *lane, uint32_t step)
+{
+    uint64_t layers = lane->executors->setup.architecture.layers;
+    if (!replied(lane))
         return false;
-    executors->end_ns[step] = clock_now_ns();
-    executors->outcome.steps = step + 1;
-    for (uint32_t g = 0; g < executors->setup.groups; g++)
-        atomic_store_explicit(&executors->mailbox->layer_counters[g], base + layers + 1, memory_order_release);
-    collect_tokens(executors);
+    lane->end_ns[step] = clock_now_ns();
+    lane->outcome.steps = step + 1;
+    tick_tails(lane->executors, lane->counter_base + step * (layers + 1) + layers + 1);
+    collect_tokens(lane);
     return true;
 }
 
-static void run_launch(struct executors *executors)
+/* Changes and the first step are queued one launch after the other; what follows overlaps. */
+static bool begin_launch(struct lane *lane)
 {
-    executors->outcome = (struct steps_outcome){.ticket = executors->ticket, .start_ns = clock_now_ns()};
-    bool good = true;
-    for (uint32_t part = 0; part + 1 < executors->part_count && good; part++)
-        good = command(executors, MAILBOX_CHANGES, executors->counter_base, part);
-    for (uint32_t step = 0; good && step < executors->repeat_max; step++) {
-        if (step > 0 && atomic_load_explicit(&executors->end, memory_order_acquire))
-            break;
-        good = run_step(executors, step == 0 ? MAILBOX_STEP : MAILBOX_REPEAT, step);
+    bool good = take_turn(lane);
+    lane->outcome.start_ns = clock_now_ns();
+    for (uint32_t part = 0; part + 1 < lane->part_count && good; part++) {
+        post(lane, MAILBOX_CHANGES, lane->counter_base, part);
+        good = replied(lane);
     }
-    executors->outcome.end_ns = executors->end_ns;
-    executors->outcome.tokens = executors->tokens;
+    if (good)
+        post(lane, MAILBOX_STEP, lane->counter_base, lane->part_count - 1);
+    pass_turn(lane);
+    return good;
 }
 
-static void *device_thread(void *self)
+static void run_launch(struct lane *lane)
 {
-    struct executors *executors = self;
+    uint64_t stride = (uint64_t)lane->executors->setup.architecture.layers + 1;
+    lane->outcome = (struct steps_outcome){.ticket = lane->ticket};
+    bool good = begin_launch(lane) && finish_step(lane, 0);
+    for (uint32_t step = 1; good && step < lane->repeat_max; step++) {
+        if (atomic_load_explicit(&lane->end, memory_order_acquire))
+            break;
+        post(lane, MAILBOX_REPEAT, lane->counter_base + step * stride, 0);
+        good = finish_step(lane, step);
+    }
+    lane->outcome.end_ns = lane->end_ns;
+    lane->outcome.tokens = lane->tokens;
+}
+
+static void *lane_thread(void *self)
+{
+    struct lane *lane = self;
     uint32_t seen = 0;
-    while (!atomic_load(&executors->quit)) {
-        uint32_t work = atomic_load_explicit(&executors->work, memory_order_acquire);
+    while (!atomic_load(&lane->executors->quit)) {
+        uint32_t work = atomic_load_explicit(&lane->work, memory_order_acquire);
         if (work == seen) {
-            word_wait(&executors->work, seen, WAIT_NS);
+            word_wait(&lane->work, seen, WAIT_NS);
             continue;
         }
         seen = work;
-        run_launch(executors);
-        atomic_store_explicit(&executors->over, true, memory_order_release);
+        run_launch(lane);
+        atomic_store_explicit(&lane->over, true, memory_order_release);
         uint64_t one = 1;
-        CHECK(write(executors->done_fd, &one, sizeof one) == sizeof one);
+        CHECK(write(lane->executors->done_fd, &one, sizeof one) == sizeof one);
     }
     return NULL;
 }
@@ -185,16 +255,16 @@ static void *device_thread(void *self)
 /* ---- The loop's side --------------------------------------------------------------------------------------------- */
 
 /* Where the next `bytes` go: in the part that is being filled, or in a new one. */
-static unsigned char *place(struct executors *executors, size_t used, size_t bytes)
+static unsigned char *place(struct lane *lane, size_t used, size_t bytes)
 {
-    if (used + bytes - executors->parts[executors->part_count - 1] > MAILBOX_CHANGES_BYTES) {
-        CHECK(executors->part_count < PARTS_MAX && bytes <= MAILBOX_CHANGES_BYTES);
-        executors->parts[executors->part_count++] = used;
+    if (used + bytes - lane->parts[lane->part_count - 1] > MAILBOX_CHANGES_BYTES) {
+        CHECK(lane->part_count < PARTS_MAX && bytes <= MAILBOX_CHANGES_BYTES);
+        lane->parts[lane->part_count++] = used;
     }
-    return executors->bytes + used;
+    return lane->bytes + used;
 }
 
-static void encode(struct executors *executors, const struct step_launch *launch, const struct step_given *given,
+static void encode(struct lane *lane, const struct step_launch *launch, const struct step_given *given,
                    uint32_t given_count)
 {
     size_t need = 0;
@@ -202,53 +272,75 @@ static void encode(struct executors *executors, const struct step_launch *launch
         need += step_change_bytes(&launch->changes[i]);
     for (uint32_t i = 0; i < given_count; i++)
         need += step_given_bytes(&given[i]);
-    if (need > executors->bytes_room) {
-        free(executors->bytes);
-        executors->bytes = allocate(need, 1);
-        executors->bytes_room = need;
+    if (need > lane->bytes_room) {
+        free(lane->bytes);
+        lane->bytes = allocate(need, 1);
+        lane->bytes_room = need;
     }
     size_t used = 0;
-    executors->parts[0] = 0;
-    executors->part_count = 1;
+    lane->parts[0] = 0;
+    lane->part_count = 1;
     for (uint32_t i = 0; i < launch->change_count; i++)
-        used += step_change_encode(&launch->changes[i], place(executors, used, step_change_bytes(&launch->changes[i])));
+        used += step_change_encode(&launch->changes[i], place(lane, used, step_change_bytes(&launch->changes[i])));
     for (uint32_t i = 0; i < given_count; i++)
-        used += step_given_encode(&given[i], place(executors, used, step_given_bytes(&given[i])));
-    executors->parts[executors->part_count] = used;
+        used += step_given_encode(&given[i], place(lane, used, step_given_bytes(&given[i])));
+    lane->parts[lane->part_count] = used;
 }
 
 static void launch(void *self, const struct step_launch *launch, const struct step_given *given, uint32_t given_count,
                    uint64_t counter_base)
 {
     struct executors *executors = self;
-    CHECK(launch->repeat_max >= 1);
-    if (launch->repeat_max > executors->end_room) {
-        free(executors->end_ns);
-        executors->end_ns = allocate(launch->repeat_max, sizeof *executors->end_ns);
-        executors->end_room = launch->repeat_max;
+    CHECK(launch->repeat_max >= 1 && launch->microbatch < executors->setup.lanes);
+    struct lane *lane = &executors->lanes[launch->microbatch];
+    CHECK(!lane->busy);
+    lane->busy = true;
+    if (launch->repeat_max > lane->end_room) {
+        free(lane->end_ns);
+        lane->end_ns = allocate(launch->repeat_max, sizeof *lane->end_ns);
+        lane->end_room = launch->repeat_max;
     }
-    executors->ticket = launch->ticket;
-    executors->repeat_max = launch->repeat_max;
-    executors->counter_base = counter_base;
-    encode(executors, launch, given, given_count);
-    atomic_store(&executors->over, false);
-    atomic_store_explicit(&executors->end, false, memory_order_release);
-    atomic_fetch_add_explicit(&executors->work, 1, memory_order_release);
-    word_wake(&executors->work);
+    lane->number = executors->launches++;
+    lane->ticket = launch->ticket;
+    lane->repeat_max = launch->repeat_max;
+    lane->counter_base = counter_base;
+    encode(lane, launch, given, given_count);
+    atomic_store(&lane->over, false);
+    atomic_store_explicit(&lane->end, false, memory_order_release);
+    atomic_fetch_add_explicit(&lane->work, 1, memory_order_release);
+    word_wake(&lane->work);
 }
 
+/* Where several launches are in flight none of them repeats. */
 static void end(void *self)
 {
     struct executors *executors = self;
-    atomic_store_explicit(&executors->end, true, memory_order_release);
+    for (uint32_t i = 0; i < executors->setup.lanes; i++)
+        atomic_store_explicit(&executors->lanes[i].end, true, memory_order_release);
 }
 
+/* In the order of the launches: threads may come to their ends in another. */
 static const struct steps_outcome *outcome(void *self)
 {
     struct executors *executors = self;
     uint64_t count;
-    bool signalled = read(executors->done_fd, &count, sizeof count) == sizeof count;
-    return signalled && atomic_load_explicit(&executors->over, memory_order_acquire) ? &executors->outcome : NULL;
+    ssize_t got = read(executors->done_fd, &count, sizeof count);
+    (void)got; /* nothing where a later launch has said so before */
+    for (uint32_t i = 0; i < executors->setup.lanes; i++) {
+        struct lane *lane = &executors->lanes[i];
+        if (!lane->busy || lane->number != executors->outcomes ||
+            !atomic_load_explicit(&lane->over, memory_order_acquire))
+            continue;
+        lane->busy = false;
+        executors->outcomes++;
+        return &lane->outcome;
+    }
+    return NULL;
+}
+
+uint32_t executors_lanes(const struct executors *executors)
+{
+    return executors->setup.lanes;
 }
 
 struct stepper executors_stepper(struct executors *executors)
@@ -306,8 +398,10 @@ int executors_death_fd(const struct executors *executors, uint32_t rank)
 void executors_abandon(struct executors *executors)
 {
     atomic_store(&executors->mailbox->abandon, true);
-    word_wake(&executors->mailbox->done);
+    for (uint32_t i = 0; i < executors->setup.lanes; i++)
+        word_wake(&executors->mailbox->lanes[i].done);
     word_wake(&executors->mailbox->command);
+    word_wake(&executors->turn);
 }
 
 /* ---- Processes --------------------------------------------------------------------------------------------------- */
@@ -372,12 +466,13 @@ static bool spawn(struct executors *executors, uint32_t rank, struct user_error 
 static bool devices_made(struct executors *executors, struct user_error *error)
 {
     struct mailbox *mailbox = executors->mailbox;
+    _Atomic uint32_t *replies = &mailbox->lanes[0].done;
     int64_t until_ns = clock_now_ns() + DEVICE_MAKE_NS;
     uint32_t done;
-    while ((done = atomic_load_explicit(&mailbox->done, memory_order_acquire)) < executors->setup.ranks) {
-        word_wait(&mailbox->done, done, WAIT_NS);
+    while ((done = atomic_load_explicit(replies, memory_order_acquire)) < executors->setup.ranks) {
+        word_wait(replies, done, WAIT_NS);
         for (uint32_t r = 0; r < executors->setup.ranks; r++) {
-            if (mailbox_reply(mailbox, r)->status != REPLY_OK)
+            if (mailbox_reply(mailbox, 0, r)->status != REPLY_OK)
                 done = UINT32_MAX; /* one refused: the others may wait for it in a collective */
             else if (waitpid(executors->pids[r], NULL, WNOHANG) == executors->pids[r])
                 executors->pids[r] = 0;
@@ -392,8 +487,8 @@ static bool devices_made(struct executors *executors, struct user_error *error)
             break;
     }
     for (uint32_t r = 0; r < executors->setup.ranks; r++) {
-        if (mailbox_reply(mailbox, r)->status != REPLY_OK) {
-            user_error_set(error, NULL, 0, NULL, "rank %u: %s", r, mailbox_reply(mailbox, r)->error.text);
+        if (mailbox_reply(mailbox, 0, r)->status != REPLY_OK) {
+            user_error_set(error, NULL, 0, NULL, "rank %u: %s", r, mailbox_reply(mailbox, 0, r)->error.text);
             return false;
         }
     }
@@ -411,7 +506,7 @@ static bool exchange_memory(struct executors *executors, struct user_error *erro
         good = descriptor_receive(executors->channels[i / 2], &kind, &executors->shared[i]) &&
                kind == (i % 2 == 0 ? DEVICE_SHARE_KV : DEVICE_SHARE_PEERS);
     }
-    atomic_store(&executors->mailbox->done, 0);
+    atomic_store(&executors->mailbox->lanes[0].done, 0);
     for (uint32_t r = 0; r < ranks && good; r++) {
         uint32_t first = r / tensor * tensor;
         for (uint32_t peer = first; peer < first + tensor && good; peer++)
@@ -441,6 +536,12 @@ struct executors *executors_start(const struct executor_setup *setup, struct use
 {
     struct executors *executors = allocate(1, sizeof *executors);
     executors->setup = *setup;
+    CHECK(setup->lanes >= 1 && setup->lanes <= STAGES_MAX);
+    CHECK(pthread_mutex_init(&executors->queueing, NULL) == 0);
+    for (uint32_t i = 0; i < STAGES_MAX; i++) {
+        executors->lanes[i].executors = executors;
+        executors->lanes[i].index = i;
+    }
     executors->mailbox_memory.fd = -1;
     executors->collective_memory.fd = -1;
     executors->kv = allocate(setup->ranks, sizeof *executors->kv);
@@ -468,9 +569,12 @@ struct executors *executors_start(const struct executor_setup *setup, struct use
         executors_stop(executors);
         return NULL;
     }
-    CHECK(pthread_create(&executors->thread, NULL, device_thread, executors) == 0);
-    pthread_setname_np(executors->thread, "device");
-    executors->thread_runs = true;
+    for (uint32_t i = 0; i < setup->lanes; i++) {
+        struct lane *lane = &executors->lanes[i];
+        CHECK(pthread_create(&lane->thread, NULL, lane_thread, lane) == 0);
+        pthread_setname_np(lane->thread, "device");
+        lane->thread_runs = true;
+    }
     return executors;
 }
 
@@ -493,11 +597,17 @@ void executors_stop(struct executors *executors)
         return;
     if (executors->mailbox != NULL)
         executors_abandon(executors);
-    if (executors->thread_runs) {
-        atomic_store(&executors->quit, true);
-        word_wake(&executors->work);
-        pthread_join(executors->thread, NULL);
+    atomic_store(&executors->quit, true);
+    for (uint32_t i = 0; i < STAGES_MAX; i++) {
+        struct lane *lane = &executors->lanes[i];
+        word_wake(&lane->work);
+        if (lane->thread_runs)
+            pthread_join(lane->thread, NULL);
+        free(lane->bytes);
+        free(lane->end_ns);
+        free(lane->tokens);
     }
+    pthread_mutex_destroy(&executors->queueing);
     int64_t until_ns = clock_now_ns() + KIND_NS;
     for (uint32_t r = 0; r < executors->setup.ranks; r++)
         end_process(executors, r, until_ns);
@@ -518,8 +628,5 @@ void executors_stop(struct executors *executors)
     free(executors->reaches);
     free(executors->pids);
     free(executors->death_fds);
-    free(executors->bytes);
-    free(executors->end_ns);
-    free(executors->tokens);
     free(executors);
 }

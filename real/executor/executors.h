@@ -17,6 +17,9 @@ struct executors *executors_start(const struct executor_setup *setup, struct use
 /* Ends them, kindly first, and frees their memory. */
 void executors_stop(struct executors *executors);
 
+/* Launches that may be in flight, one of each microbatch. */
+uint32_t executors_lanes(const struct executors *executors);
+
 struct stepper executors_stepper(struct executors *executors);
 /* NULL where the rank's device has memory of its own: then executors_reach() maps it, NULL with a sentence. */
 void *executors_memory(struct executors *executors, uint32_t rank);

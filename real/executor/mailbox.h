@@ -1,9 +1,10 @@
 /* How an instance tells its executors what to do: one shared memory of all its ranks.
  *
- *     struct mailbox | reply of each rank, its tokens | changes of the launch
+ *     struct mailbox | of each lane: reply of each rank, its tokens | changes of the launch
  *
- * The device thread of the instance writes a command and raises `command`; every executor carries it out, writes its
- * reply and counts itself in `done`; the last one wakes the thread. One command at a time.
+ * A lane is for one launch in flight: a microbatch. Its thread in the instance writes a command, puts the lane in the
+ * queue and raises `command`; every executor carries commands out in the order of the queue, writes its reply and
+ * counts itself in the lane's `done`; the last one wakes the thread. One command at a time in each lane.
  */
 #ifndef TANDEM_REAL_EXECUTOR_MAILBOX_H
 #define TANDEM_REAL_EXECUTOR_MAILBOX_H
@@ -32,6 +33,7 @@ struct executor_setup {
     uint32_t request_pages_max;
     uint32_t prefill_tokens; /* 1: the step that ends a prompt yields a token */
     uint32_t stores_tails;   /* 1: of a chunk, in the tail slot of its sequence */
+    uint32_t lanes;          /* launches in flight, at most STAGES_MAX */
     uint64_t collective_floats;
 };
 
@@ -54,21 +56,29 @@ struct mailbox_reply {
     struct user_error error;
 };
 
-struct mailbox {
-    struct executor_setup setup;
-    _Atomic uint32_t command; /* raised by one for each; executors wait on it */
-    _Atomic uint32_t done;    /* executors that have replied to the command in hand */
+struct mailbox_lane {
+    _Alignas(64) _Atomic uint32_t done; /* executors that have replied to the command in hand */
     uint32_t kind;
     uint64_t change_bytes;
     uint64_t counter_base;
-    atomic_bool abandon; /* a rank is gone, or the run is over: nobody waits, and executors end */
-    _Alignas(64) _Atomic uint64_t layer_counters[GROUPS_MAX];
+};
+
+/* Commands that executors may be behind by: one a lane is enough. */
+#define MAILBOX_QUEUE STAGES_MAX
+
+struct mailbox {
+    struct executor_setup setup;
+    _Atomic uint32_t command;     /* raised by one for each; executors wait on it */
+    atomic_bool abandon;          /* a rank is gone, or the run is over: nobody waits, and executors end */
+    uint8_t queue[MAILBOX_QUEUE]; /* the lane of command i, counted from 1, at i % MAILBOX_QUEUE */
+    struct mailbox_lane lanes[STAGES_MAX];
+    _Alignas(64) _Atomic uint64_t layer_counters[RANKS_MAX]; /* of each pipeline stage, one a group */
 };
 
 size_t mailbox_bytes(const struct executor_setup *setup);
 
-struct mailbox_reply *mailbox_reply(struct mailbox *mailbox, uint32_t rank);
-struct device_token *mailbox_tokens(struct mailbox *mailbox, uint32_t rank); /* sequences_max */
-unsigned char *mailbox_changes(struct mailbox *mailbox);
+struct mailbox_reply *mailbox_reply(struct mailbox *mailbox, uint32_t lane, uint32_t rank);
+struct device_token *mailbox_tokens(struct mailbox *mailbox, uint32_t lane, uint32_t rank); /* sequences_max */
+unsigned char *mailbox_changes(struct mailbox *mailbox, uint32_t lane);
 
 #endif

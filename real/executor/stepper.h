@@ -1,5 +1,6 @@
-/* What runs the steps of an instance, as the loop sees it: its executors, or something simpler in a test. One launch at
- * a time; when it is over, fd is readable once and `outcome` says what happened.
+/* What runs the steps of an instance, as the loop sees it: its executors, or something simpler in a test. One launch of
+ * each microbatch at a time; when one is over, fd is readable and `outcome` says what happened, launch by launch in
+ * their order.
  */
 #ifndef TANDEM_REAL_EXECUTOR_STEPPER_H
 #define TANDEM_REAL_EXECUTOR_STEPPER_H
@@ -23,8 +24,8 @@ struct stepper_ops {
     void (*launch)(void *self, const struct step_launch *launch, const struct step_given *given, uint32_t given_count,
                    uint64_t counter_base);
     void (*end)(void *self); /* the repetition in progress, at the next step boundary; from the loop's thread */
-    const struct steps_outcome *(*outcome)(void *self); /* after fd was readable; NULL: not over. Valid until the next
-                                                           launch */
+    const struct steps_outcome *(*outcome)(void *self); /* after fd was readable, until NULL: no more is over. Valid
+                                                           until the next launch of its microbatch */
 };
 
 struct stepper {

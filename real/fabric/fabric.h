@@ -74,7 +74,8 @@ struct fabric_config {
     struct kv_memory memory;
     uint32_t rank_count;
     const struct fabric_rank *ranks;
-    const _Atomic uint64_t *layer_counters; /* one per attention group */
+    const _Atomic uint64_t *layer_counters; /* of each pipeline stage, one a group: a stage may be in a later step than
+                                               those behind it */
     uint32_t group_count;
     uint32_t tail_ticks; /* a gated tail is posted at counter_base + layers + tail_ticks: 1 where the counter ticks once
                             more when the step's tails are in their slots, 0 where they are there by the last layer */
@@ -134,7 +135,7 @@ void fabric_nic_fail(struct fabric *fabric, uint32_t nic);
 
 /* `write` and its arrays are copied, its plan is not. Tickets in flight differ and are at most tickets_max. A
  * destination that is unknown, or was told pages that it does not have, fails by an event. `counter_base`: value of the
- * source group's layer counter before layer 0 of the gating step; a write without a gate passes UINT64_MAX and is
+ * source group's layer counters before layer 0 of the gating step; a write without a gate passes UINT64_MAX and is
  * posted at once. */
 void fabric_write(struct fabric *fabric, const struct paged_write *write, uint64_t counter_base);
 void fabric_write_stop(struct fabric *fabric, uint32_t id);

@@ -271,12 +271,19 @@ static uint32_t available(const struct fabric *fabric, const struct ticket *tick
     uint32_t layers = ticket->write.plan->layers;
     if (ticket->counter_base == UINT64_MAX)
         return layers + 1;
-    uint64_t counter =
-        atomic_load_explicit(&fabric->config.layer_counters[ticket->write.source_group], memory_order_acquire);
-    if (counter < ticket->counter_base)
-        return 0;
-    uint64_t ticks = counter - ticket->counter_base;
-    return ticks >= (uint64_t)layers + fabric->config.tail_ticks ? layers + 1 : (uint32_t)min_u64(ticks, layers);
+    const struct kv_geometry *geometry = &fabric->config.memory.geometry;
+    uint32_t stages = max_u32(1, geometry->parallelism.pipeline);
+    for (uint32_t s = 0; s < stages; s++) {
+        uint32_t place = s * fabric->config.group_count + ticket->write.source_group;
+        uint64_t counter = atomic_load_explicit(&fabric->config.layer_counters[place], memory_order_acquire);
+        uint64_t ticks = counter < ticket->counter_base ? 0 : counter - ticket->counter_base;
+        uint32_t first = geometry->stage_layer_first[s];
+        bool last = s + 1 == stages;
+        uint64_t end = last ? (uint64_t)layers + fabric->config.tail_ticks : geometry->stage_layer_first[s + 1];
+        if (ticks < end) /* between two launches a counter is where the one before left it */
+            return (uint32_t)min_u64(max_u64(ticks, first), layers);
+    }
+    return layers + 1;
 }
 
 /* Posts what may be posted of one ticket. */

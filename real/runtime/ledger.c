@@ -36,8 +36,6 @@ void ledger_steps(struct ledger *ledger, struct step_times *times, const struct 
             times->decode_end_ns = end_ns;
         times->step_end_ns = end_ns;
     }
-    if (outcome->steps > 0)
-        ledger->busy_ns += outcome->end_ns[outcome->steps - 1] - outcome->start_ns;
     ledger->launches++;
     ledger->steps += outcome->steps;
     ledger->prefill_tokens += sums->prefill_tokens;

@@ -34,15 +34,16 @@ struct launch_sums {
 
 struct launch_sums launch_sums(const struct step_launch *launch);
 
-/* When the node last produced tokens, on the run's clock; -1: never. */
+/* When a microbatch last produced tokens, on the run's clock; -1: never. */
 struct step_times {
     int64_t decode_end_ns;
     int64_t step_end_ns;
 };
 
-/* Books a launch that is over. Times in the outcome are CLOCK_MONOTONIC; `origin_ns` is the run's start on that clock.
- * Gaps count from `itl_from_ns` of the run on. A sequence that joins has no token before it on this node, unless the
- * step that ended its prefill gave it one (`produces_first_token`). */
+/* Books a launch that is over, but for the time that the node was busy, which launches of several microbatches share.
+ * Times in the outcome are CLOCK_MONOTONIC; `origin_ns` is the run's start on that clock. Gaps count from `itl_from_ns`
+ * of the run on. A sequence that joins has no token before it on this node, unless the step that ended its prefill gave
+ * it one (`produces_first_token`). */
 void ledger_steps(struct ledger *ledger, struct step_times *times, const struct launch_sums *sums,
                   const struct steps_outcome *outcome, int64_t origin_ns, int64_t itl_from_ns,
                   bool produces_first_token);

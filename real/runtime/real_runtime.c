@@ -41,6 +41,16 @@ struct watch {
     uint32_t argument;
 };
 
+/* The launch of a microbatch. */
+struct in_flight {
+    bool launched;
+    uint32_t ticket;
+    int64_t launched_ns;
+    uint64_t counter_base;
+    struct launch_sums sums;
+    struct step_times times;
+};
+
 struct real_runtime {
     struct runtime runtime;
     struct real_config config;
@@ -55,14 +65,11 @@ struct real_runtime {
     int64_t timers[TIMERS_MAX];
     uint32_t incarnations[NODES_MAX]; /* of the newest connection with each */
 
-    /* The launch in progress. */
-    bool launched;
-    uint32_t ticket;
-    int64_t launched_ns;
-    uint64_t counter_base;
+    struct in_flight launches[STAGES_MAX]; /* by microbatch */
+    uint32_t launched;                     /* of them, in progress */
     uint64_t next_base;
-    struct launch_sums sums;
-    struct step_times times;
+    int64_t launched_ns;   /* of the newest */
+    int64_t busy_until_ns; /* of the newest step that is over, CLOCK_MONOTONIC */
 
     uint64_t awaited;       /* number of the newest expectation given to the fabric thread */
     uint64_t fence;         /* number of the newest removal of a peer */
@@ -162,7 +169,7 @@ static int64_t own_cpu_ns(void)
 static void hand_over(struct real_runtime *real, const struct event *event)
 {
     CHECK(!real->inside);
-    if (real->launched)
+    if (real->launched > 0)
         real->config.stepper.ops->end(real->config.stepper.self);
     real->runtime.now_ns = max_i64(real->runtime.now_ns, real_runtime_now_ns(real));
     int64_t start_ns = own_cpu_ns();
@@ -315,27 +322,40 @@ static void op_timer_set(struct runtime *rt, uint32_t slot, int64_t at_ns)
     arm_timer(real);
 }
 
+/* The launch in progress with this ticket; NULL: it is over. */
+static struct in_flight *in_progress(struct real_runtime *real, uint32_t ticket)
+{
+    for (uint32_t i = 0; i < STAGES_MAX; i++)
+        if (real->launches[i].launched && real->launches[i].ticket == ticket)
+            return &real->launches[i];
+    return NULL;
+}
+
 static void op_launch(struct runtime *rt, const struct step_launch *launch)
 {
     struct real_runtime *real = of(rt);
     const struct stepper *stepper = &real->config.stepper;
-    CHECK(stepper->ops != NULL && !real->launched && launch->repeat_max >= 1);
-    real->launched = true;
-    real->ticket = launch->ticket;
-    real->launched_ns = rt->now_ns;
-    real->counter_base = real->next_base;
+    CHECK(stepper->ops != NULL && launch->microbatch < STAGES_MAX && launch->repeat_max >= 1);
+    struct in_flight *own = &real->launches[launch->microbatch];
+    CHECK(!own->launched);
+    real->launched++;
+    own->launched = true;
+    own->ticket = launch->ticket;
+    own->launched_ns = max_i64(rt->now_ns, real->launched_ns + 1); /* rows of steps are told apart by their start */
+    real->launched_ns = own->launched_ns;
+    own->counter_base = real->next_base;
+    own->sums = launch_sums(launch);
     real->next_base += (uint64_t)launch->repeat_max * stepper->stride;
-    real->sums = launch_sums(launch);
     uint32_t given_count = 0;
     const struct step_given *given =
         real->config.answers != NULL ? answers_given(real->config.answers, launch, &given_count) : NULL;
-    stepper->ops->launch(stepper->self, launch, given, given_count, real->counter_base);
+    stepper->ops->launch(stepper->self, launch, given, given_count, own->counter_base);
 }
 
 static void op_launch_end(struct runtime *rt, uint32_t ticket)
 {
     struct real_runtime *real = of(rt);
-    if (real->launched && real->ticket == ticket)
+    if (in_progress(real, ticket) != NULL)
         real->config.stepper.ops->end(real->config.stepper.self);
 }
 
@@ -365,9 +385,9 @@ static void op_write_post(struct runtime *rt, const struct paged_write *write)
     *posted = (struct posted){.write = *write, .posted_ns = rt->now_ns};
     if (real->config.listener.written != NULL)
         keep_pages(posted, write);
-    /* A gate is the launch in progress, or one that is over: then every layer of it has passed. */
-    bool waits = write->gate != STEP_NONE && real->launched && write->gate == real->ticket;
-    fabric_thread_write(real->config.fabric, write, waits ? real->counter_base : UINT64_MAX);
+    /* A gate is a launch in progress, or one that is over: then every layer of it has passed. */
+    const struct in_flight *gate = write->gate == STEP_NONE ? NULL : in_progress(real, write->gate);
+    fabric_thread_write(real->config.fabric, write, gate != NULL ? gate->counter_base : UINT64_MAX);
 }
 
 static void op_write_stop(struct runtime *rt, uint32_t ticket)
@@ -464,7 +484,9 @@ struct real_runtime *real_runtime_make(const struct real_config *config)
     real->runtime = (struct runtime){.ops = &operations, .node = config->node, .limits = config->limits};
     real->origin_ns = TIME_NEVER;
     real->timer_at_ns = TIME_NEVER;
-    real->times = (struct step_times){.decode_end_ns = -1, .step_end_ns = -1};
+    real->launched_ns = -1;
+    for (uint32_t i = 0; i < STAGES_MAX; i++)
+        real->launches[i].times = (struct step_times){.decode_end_ns = -1, .step_end_ns = -1};
     for (uint32_t i = 0; i < TIMERS_MAX; i++)
         real->timers[i] = TIME_NEVER;
     for (uint32_t i = 0; i < REAL_WATCHES_MAX; i++)
@@ -665,23 +687,30 @@ static struct steps_outcome with_news(struct real_runtime *real, const struct st
 static void steps_done(struct real_runtime *real, const struct steps_outcome *outcome)
 {
     const struct real_listener *listener = &real->config.listener;
-    CHECK(real->launched && outcome->ticket == real->ticket);
-    real->launched = false;
+    struct in_flight *own = in_progress(real, outcome->ticket);
+    CHECK(own != NULL);
+    own->launched = false;
+    real->launched--;
     if (outcome->trouble != NULL) {
         if (listener->trouble != NULL)
             listener->trouble(listener->self, outcome->trouble);
         return;
     }
     int64_t origin_ns = real->origin_ns == TIME_NEVER ? 0 : real->origin_ns;
-    ledger_steps(&real->ledger, &real->times, &real->sums, outcome, origin_ns, real->config.itl_from_ns,
+    ledger_steps(&real->ledger, &own->times, &own->sums, outcome, origin_ns, real->config.itl_from_ns,
                  real->config.produces_first_token);
+    if (outcome->steps > 0) { /* what overlaps is busy once */
+        int64_t end_ns = outcome->end_ns[outcome->steps - 1];
+        real->ledger.busy_ns += max_i64(0, end_ns - max_i64(outcome->start_ns, real->busy_until_ns));
+        real->busy_until_ns = max_i64(real->busy_until_ns, end_ns);
+    }
     struct step_row row = {
         .node = (uint16_t)real->config.node,
         .steps = outcome->steps,
-        .decode_sequences = (uint32_t)real->sums.tokens,
-        .prefill_tokens = real->sums.prefill_tokens,
-        .decode_context = real->sums.decode_context,
-        .start_ns = real->launched_ns,
+        .decode_sequences = (uint32_t)own->sums.tokens,
+        .prefill_tokens = own->sums.prefill_tokens,
+        .decode_context = own->sums.decode_context,
+        .start_ns = own->launched_ns,
         .end_ns = real_runtime_now_ns(real),
     };
     struct steps_outcome news = with_news(real, outcome);
@@ -718,8 +747,7 @@ static void dispatch(struct real_runtime *real, uint64_t tag)
         fabric_turn(real);
         break;
     case TAG_STEPPER:
-        outcome = stepper->ops->outcome(stepper->self);
-        if (outcome != NULL)
+        while ((outcome = stepper->ops->outcome(stepper->self)) != NULL)
             steps_done(real, outcome);
         break;
     case TAG_TIMER:
@@ -789,6 +817,6 @@ void real_runtime_turn(struct real_runtime *real, int64_t timeout_ns)
 
 bool real_runtime_quiet(const struct real_runtime *real)
 {
-    return !real->launched && real->posted_count == 0 && real->pending_first == real->pending_count &&
+    return real->launched == 0 && real->posted_count == 0 && real->pending_first == real->pending_count &&
            (real->config.fabric == NULL || fabric_thread_quiet(real->config.fabric));
 }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char magic[8] = "tandemE1";
+static const char magic[8] = "tandemE2";
 
 /* Bytes of one event and all its calls; a launch of thousands of sequences with their page lists stays below. */
 #define ENTRY_BYTES_MAX (256u << 20)
@@ -201,7 +201,8 @@ static const struct runtime_ops operations = {
 struct recording *recording_make(const char *path, struct runtime *inner, struct user_error *error)
 {
     FILE *file = fopen(path, "wb");
-    if (file == NULL || fwrite(magic, sizeof magic, 1, file) != 1) {
+    unsigned char in_flight = (unsigned char)inner->limits.launches_in_flight;
+    if (file == NULL || fwrite(magic, sizeof magic, 1, file) != 1 || fwrite(&in_flight, 1, 1, file) != 1) {
         user_error_set(error, NULL, 0, NULL, "%s cannot be written: %s", path, strerror(errno));
         if (file != NULL)
             fclose(file);
@@ -483,7 +484,9 @@ int64_t recording_replay_heard(const char *path, const struct node_config *confi
 {
     char start[sizeof magic];
     FILE *file = fopen(path, "rb");
-    if (file == NULL || fread(start, sizeof start, 1, file) != 1 || memcmp(start, magic, sizeof magic) != 0) {
+    unsigned char in_flight = 0;
+    if (file == NULL || fread(start, sizeof start, 1, file) != 1 || memcmp(start, magic, sizeof magic) != 0 ||
+        fread(&in_flight, 1, 1, file) != 1) {
         user_error_set(error, NULL, 0, NULL, "%s is no recording", path);
         if (file != NULL)
             fclose(file);
@@ -493,7 +496,8 @@ int64_t recording_replay_heard(const char *path, const struct node_config *confi
         .runtime = {.ops = &operations, .node = config->node, .limits = *limits},
         .listener = *listener,
     };
-    size_t size = node_size(config, limits);
+    recording.runtime.limits.launches_in_flight = in_flight; /* what its device had */
+    size_t size = node_size(config, &recording.runtime.limits);
     void *memory = aligned_alloc(64, size);
     CHECK(memory != NULL);
     memset(memory, 0, size);

@@ -5,7 +5,8 @@
  * nothing, gives it the recorded events, and compares every call with the recorded one byte by byte: a failure on
  * hardware becomes a test that needs none.
  *
- * The file: eight bytes of magic, then per event one frame of length, time, the event and its data, and the calls.
+ * The file: eight bytes of magic, a byte of how many launches may be in flight, then per event one frame of length,
+ * time, the event and its data, and the calls.
  */
 #ifndef TANDEM_REAL_RUNTIME_RECORDING_H
 #define TANDEM_REAL_RUNTIME_RECORDING_H
@@ -13,6 +14,8 @@
 #include "run/compare/divergence.h"
 #include "node.h"
 #include "host/user_error.h"
+
+#define RECORDING_HEAD_BYTES 9
 
 struct recording;
 

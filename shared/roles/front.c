@@ -150,7 +150,24 @@ static void send_request(struct front *front, uint32_t slot)
     rt_send(front->rt, decoder, front->buffer, length);
 }
 
-/* Decoder first, then prefiller: another one than `avoid`, where there is. False when a role has no live member. */
+/* Decoder first, then prefiller: another one than `avoid`, where there is. With node affinity the prefiller first, for
+ * the decoder is to be where it is: every prefiller has its share then, wherever decoders stand. */
+static void choose_pair(struct front *front, struct front_request *r, const struct request_spec *spec, uint32_t avoid)
+{
+    bool near = front->config->node_affinity && !front->mixed;
+    r->prefiller = r->decoder = NO_MEMBER;
+    if (near)
+        r->prefiller = router_choose(&front->prefillers, spec, avoid);
+    if (near && r->prefiller != NO_MEMBER)
+        r->decoder =
+            router_choose_near(&front->decoders, spec, front->prefillers.members[r->prefiller].config->nvlink_domain);
+    if (!near)
+        r->decoder = router_choose(&front->decoders, spec, NO_MEMBER);
+    if (!near && !front->mixed && r->decoder != NO_MEMBER)
+        r->prefiller = router_choose(&front->prefillers, spec, avoid);
+}
+
+/* False when a role has no live member. */
 static bool route(struct front *front, uint32_t slot, uint32_t avoid)
 {
     struct front_request *r = &front->requests[slot];
@@ -162,10 +179,7 @@ static bool route(struct front *front, uint32_t slot, uint32_t avoid)
         .block_tokens = r->block_tokens,
         .blocks = blocks_of(front, slot),
     };
-    r->decoder = router_choose(&front->decoders, &spec, NO_MEMBER);
-    r->prefiller = NO_MEMBER;
-    if (!front->mixed && r->decoder != NO_MEMBER)
-        r->prefiller = router_choose(&front->prefillers, &spec, avoid);
+    choose_pair(front, r, &spec, avoid);
     if (r->decoder == NO_MEMBER || (!front->mixed && r->prefiller == NO_MEMBER))
         return false;
     struct router *computing = front->mixed ? &front->decoders : &front->prefillers;

@@ -91,7 +91,7 @@ static void change(struct run *run, enum step_change_kind kind, uint32_t sequenc
                                  .page_count = run_pages_each(run),
                                  .pages = run->pages + (size_t)sequence * run_pages_each(run),
                                  .token_seed = 1000 + sequence};
-    run->ops->change(run->device, &change, 1);
+    run->ops->change(run->device, 0, &change, 1);
 }
 
 void run_chunk(struct run *run, uint32_t sequence, uint32_t start, uint32_t tokens)

@@ -64,7 +64,7 @@ static void steps_of_both_kinds(void **state)
         struct user_error why = {.set = false};
         bool prefills = measured[k] == 0;
         if (!step_profiler(job, 2, NULL, &quality, &why))
-            fail_msg("%s: %s", job->name, why);
+            fail_msg("%s: %s", job->name, why.text);
         assert_int_equal(job->table.prefill.row_count > 0, prefills);
         assert_int_equal(job->table.decode.row_count > 0, !prefills);
         assert_int_equal(quality.cells_measured + quality.cells_filled, step_job_launches(job));
@@ -86,7 +86,7 @@ static void fabric_of_both_providers(void **state)
         const struct fabric_profiler_config config = {
             .provider = names[k], .address = "127.0.0.1", .window = 32, .turns = 1};
         if (!fabric_profiler(&config, NULL, &times, &why))
-            fail_msg("%s: %s", names[k], why);
+            fail_msg("%s: %s", names[k], why.text);
         assert_string_equal(times.provider, names[k]);
         for (size_t s = 0; s < FABRIC_SIZES; s++) {
             assert_true(times.single[s].ps > 0 && times.stream[s].ps > 0);

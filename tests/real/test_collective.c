@@ -234,12 +234,41 @@ static void test_dead_rank(void **state)
     cluster_free(&cluster);
 }
 
+/* What is posted waits to be read, and is read as often as it is wanted; what is not there is waited for, or not. */
+static void test_boards(void **state)
+{
+    (void)state;
+    struct cluster cluster;
+    cluster_make(&cluster, 2);
+    struct collective *first = collective_join(cluster.memory, 0, 2, FLOATS, &cluster.abandon);
+    struct collective *last = collective_join(cluster.memory, 1, 2, FLOATS, &cluster.abandon);
+    uint32_t words[3] = {0};
+    assert_false(collective_read(first, 1, 1, false, words, 3));
+    collective_post(last, 0, (const uint32_t[]){1, 2, 3}, 3);
+    collective_post(last, 1, (const uint32_t[]){7, 8, 9}, 3);
+    assert_true(collective_read(first, 1, 1, true, words, 3));
+    assert_memory_equal(words, ((const uint32_t[]){7, 8, 9}), sizeof words);
+    assert_true(collective_read(first, 0, 1, true, words, 2));
+    assert_int_equal(words[1], 2);
+    assert_int_equal(words[2], 9);
+    assert_false(collective_read(first, 0, 2, false, words, 3));
+    collective_post(last, 0, (const uint32_t[]){4, 5, 6}, 3);
+    assert_true(collective_read(first, 0, 2, false, words, 3));
+    assert_int_equal(words[2], 6);
+    cluster.abandon = true;
+    assert_false(collective_read(first, 0, 3, true, words, 3));
+    collective_leave(first);
+    collective_leave(last);
+    cluster_free(&cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_dead_rank),
+        cmocka_unit_test(test_boards),
     };
     return cmocka_run_group_tests_name("collective", tests, NULL, NULL);
 }

@@ -110,7 +110,7 @@ static void pair_open(void)
     struct user_error error = {.set = false};
     bool good = fabric_side_open(&source, &error) && fabric_side_open(&destination, &error);
     if (!good)
-        fail_msg("%s", error);
+        fail_msg("%s", error.text);
     fabric_side_join(&source, &destination);
     fabric_side_paint(&source, FABRIC_BLANK);
     fabric_side_paint(&destination, FABRIC_BLANK);

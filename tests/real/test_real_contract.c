@@ -192,7 +192,7 @@ static void mesh_start(struct station *station, uint32_t node, uint32_t nodes)
     control_clock_identity(config.own.clock);
     station->mesh = mesh_make(&config, &error);
     if (station->mesh == NULL)
-        fail_msg("%s", error);
+        fail_msg("%s", error.text);
 }
 
 static struct fabric *fabric_start(struct station *station, const char *provider)
@@ -232,7 +232,7 @@ static struct fabric *fabric_start(struct station *station, const char *provider
         },
         &error);
     if (fabric == NULL)
-        fail_msg("%s", error);
+        fail_msg("%s", error.text);
     return fabric;
 }
 
@@ -246,7 +246,7 @@ static void fabrics_meet(struct real_world_of_probes *world, struct fabric **fab
             size_t bytes = a == b ? 0 : fabric_card(fabrics[a], b, card, &error);
             if (a != b &&
                 (bytes == 0 || !fabric_peer_add(fabrics[b], a, card, bytes, &world->stations[a].memory, &error)))
-                fail_msg("%s", error);
+                fail_msg("%s", error.text);
         }
     }
 }

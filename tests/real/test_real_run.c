@@ -145,7 +145,7 @@ static void recordings_replay(void **state)
         snprintf(path, sizeof path, "%s/events/node-%u.events", run.folder, i);
         int64_t events = recording_replay(path, &world.deployment->configs[i], &limits, &why);
         if (events < 0)
-            fail_msg("%s: %s", path, why);
+            fail_msg("%s: %s", path, why.text);
         assert_true(events > 10 || (i > 0 && events > 1));
         /* A node of another configuration makes other calls: the comparison can fail. */
         struct node_config other = world.deployment->configs[i];

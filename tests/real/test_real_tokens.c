@@ -22,6 +22,7 @@
 #define GQA "scenarios/real-gqa-2p2d.lua"
 #define MLA "scenarios/real-mla-dp.lua"
 #define PREFIX "scenarios/real-prefix.lua"
+#define PIPELINE "scenarios/real-pipeline.lua"
 
 static bool goes_on(const struct message *m)
 {
@@ -137,6 +138,63 @@ static void preempted_attention_groups_recompute(void **state)
 {
     (void)state;
     preempted_attention_groups_and("--set=pools.decode.recompute='decoder'", false);
+}
+
+/* Pairs of launches of one instance that were in flight together. */
+static int64_t overlaps(const struct real_run *run)
+{
+    return real_run_query(run, "SELECT count(*) FROM step a JOIN step b ON b.run_id = a.run_id AND b.node = a.node "
+                               "AND b.start_ns > a.start_ns AND b.start_ns < a.end_ns");
+}
+
+/* Launches follow each other through two stages, chunks of one prompt and microbatches of decode sequences. */
+static void pipelines_overlap(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"--provider=shm",
+                                          "--verify",
+                                          "--record=steps",
+                                          "--set=load.requests=60",
+                                          "--set=load.rate=per_second(100)",
+                                          "--set=load.output=uniform(20,60)",
+                                          "--set=pools.prefill.chunk=16",
+                                          "--set=pools.decode.headroom=1",
+                                          "--set=pools.decode.memory_utilization=percent(2)",
+                                          "--set=expect=nil",
+                                          "--limit=120",
+                                          NULL};
+    struct real_run run;
+    struct run_report report;
+    real_run_start(&run, PIPELINE, options);
+    finish(&run, PIPELINE, options, &report);
+    assert_int_equal(report.completed, 60);
+    assert_true(overlaps(&run) > 60);
+    run_report_free(&report);
+    real_run_free(&run);
+}
+
+/* Prompts become decoding sequences in another microbatch than that of their last chunk, and are preempted. */
+static void pipelines_of_mixed_instances(void **state)
+{
+    (void)state;
+    static const char *const options[] = {
+        "--record=steps",
+        "--set=load.requests=60",
+        "--set=load.rate=per_second(100)",
+        "--set=load.output=uniform(20,60)",
+        "--set=pools={both=pool{role='mixed',machine=require 'hardware.host',shardings={{pipeline=4}},page=16,"
+        "token_budget=64,chunk=16,batch_max=16,headroom=1,prefix_cache=false,memory_utilization=percent(2)}}",
+        "--set=expect=nil",
+        "--limit=120",
+        NULL};
+    struct real_run run;
+    struct run_report report;
+    real_run_start(&run, PIPELINE, options);
+    finish(&run, PIPELINE, options, &report);
+    assert_int_equal(report.completed, 60);
+    assert_true(overlaps(&run) > 60);
+    run_report_free(&report);
+    real_run_free(&run);
 }
 
 /* Both roles in one: a preempted sequence computes its prompt and its own tokens again. */
@@ -320,6 +378,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(preempted_attention_groups),
         cmocka_unit_test(preempted_attention_groups_recompute),
         cmocka_unit_test(preempted_mixed),
+        cmocka_unit_test(pipelines_overlap),
+        cmocka_unit_test(pipelines_of_mixed_instances),
         cmocka_unit_test(taken_over_with_tokens),
         cmocka_unit_test(killed_decoder),
         cmocka_unit_test(shared_prefixes),

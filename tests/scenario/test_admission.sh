@@ -16,8 +16,8 @@ same() {
     [ "$1" = "$2" ] || fail "$3: $1, expected $2"
 }
 
-# Conversations ask again with all that was said, found in the cache of the one prefiller: a limit of 3,000 tokens
-# takes their prompts of up to 6,000, and turns first prompts of 6,000 away.
+# Conversations ask again with all that was said, found in the cache of the prefiller: a limit of 3,000 tokens takes
+# their prompts of up to 6,000, and turns first prompts of 6,000 away.
 cat > "$here/cached.lua" << 'END'
 local h200 = require "hardware.h200"
 return scenario {

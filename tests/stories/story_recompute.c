@@ -205,12 +205,44 @@ static void preempted_again_when_it_is_done(void **state)
     cluster_free(&cluster);
 }
 
+/* Nobody needs it any more. */
+static void its_prefiller_is_gone(void **state)
+{
+    (void)state;
+    struct cluster_config config = recomputing(5);
+    cluster_make(&cluster, &config);
+    cluster_prompt(&cluster, 0, 1, 17, 60);
+    cluster_prompt(&cluster, 1, 2, 17, 20);
+    cluster_dies(&cluster, 100, 1);
+    told_until(360);
+    cluster_run(&cluster);
+    expect_trace(&cluster, "   371.162 decode-2  preempted r2 32 0\n"
+                           "   371.162 decode-2  admit_wait r2 3 2\n"
+                           "   371.162 decode-2  batch group 0 decode 1 prefill 0\n"
+                           "   400.000 front     peer_lost 1 0\n"
+                           "   400.000 decode-2  peer_lost 1 0\n"
+                           "  1231.162 decode-2  finished r1 60 0\n"
+                           "  1231.162 decode-2  dispatched r2 2 0\n"
+                           "  1231.162 decode-2  prefill_started r2 2 0\n"
+                           "  1231.162 decode-2  batch group 0 decode 0 prefill 32\n"
+                           "  1231.162 decode-2  chunk r2 0+32\n"
+                           "  1263.162 decode-2  prefill_finished r2 2 0\n"
+                           "  1263.162 decode-2  ready r2 2 0\n"
+                           "  1263.162 decode-2  batch group 0 decode 1 prefill 0\n"
+                           "  1343.162 decode-2  finished r2 20 0\n");
+    cluster_free(&cluster);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_youngest_waits_and_recomputes),    cmocka_unit_test(the_other_group_has_room),
-        cmocka_unit_test(the_other_group_has_room_and_a_place), cmocka_unit_test(its_client_leaves),
-        cmocka_unit_test(the_batch_is_full_when_it_is_done),    cmocka_unit_test(preempted_again_when_it_is_done),
+        cmocka_unit_test(the_youngest_waits_and_recomputes),
+        cmocka_unit_test(the_other_group_has_room),
+        cmocka_unit_test(the_other_group_has_room_and_a_place),
+        cmocka_unit_test(its_client_leaves),
+        cmocka_unit_test(the_batch_is_full_when_it_is_done),
+        cmocka_unit_test(preempted_again_when_it_is_done),
+        cmocka_unit_test(its_prefiller_is_gone),
     };
     return run_stories(argc, argv, tests);
 }

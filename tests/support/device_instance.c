@@ -51,7 +51,7 @@ static void rank_step(struct rank *rank)
 {
     struct device_instance *instance = rank->instance;
     const struct device_ops *ops = instance->config.ops;
-    ops->change(rank->device, instance->changes, instance->change_count);
+    ops->change(rank->device, 0, instance->changes, instance->change_count);
     rank->done = ops->step(rank->device, instance->steps * instance->config.architecture->layers,
                            instance->prefill_tokens, rank->tokens, &rank->token_count);
 }
@@ -227,7 +227,7 @@ uint32_t device_instance_step(struct device_instance *instance, const struct ste
 void device_instance_change(struct device_instance *instance, const struct step_change *changes, uint32_t count)
 {
     for (uint32_t i = 0; i < instance->rank_count; i++)
-        instance->config.ops->change(instance->ranks[i].device, changes, count);
+        instance->config.ops->change(instance->ranks[i].device, 0, changes, count);
 }
 
 void device_instance_given(struct device_instance *instance, uint32_t sequence, uint32_t first, const uint32_t *tokens,

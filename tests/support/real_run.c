@@ -170,7 +170,7 @@ static void read_entries(const struct real_run *run, uint32_t node,
     unsigned char header[40];
     snprintf(path, sizeof path, "%s/events/node-%u.events", run->folder, node);
     FILE *file = fopen(path, "rb");
-    bool more = file != NULL && fseek(file, 8, SEEK_SET) == 0; /* the magic */
+    bool more = file != NULL && fseek(file, RECORDING_HEAD_BYTES, SEEK_SET) == 0;
     while (more && fread(header, sizeof header, 1, file) == 1) {
         struct frame_reader reader = {.bytes = header, .length = sizeof header, .at = 8};
         uint16_t event = read_u16(&reader);
@@ -495,7 +495,7 @@ int64_t real_run_replay(const struct real_run *run, const char *scenario, const 
     snprintf(path, sizeof path, "%s/events/node-%u.events", run->folder, node);
     int64_t events = recording_replay_heard(path, &world.deployment->configs[node], &limits, &listener, &why);
     if (events < 0)
-        fail_msg("node %u: %s", node, why);
+        fail_msg("node %u: %s", node, why.text);
     real_world_free(&world);
     return events;
 }

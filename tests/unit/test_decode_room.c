@@ -288,6 +288,33 @@ static void test_a_prefix_found_here_is_not_asked_for(void **state)
     assert_calls(&decoder, "launch 2 x1 g0 decode 1/64 leave r1 join r3 @64\n");
 }
 
+/* A preempted sequence is computed again from what is cached here; not where layers have windows, for of a block that
+ * was handed over these keep the end alone, and of one that comes before, nothing. */
+static void test_what_is_cached_need_not_be_computed_again(void **state)
+{
+    (void)state;
+    for (uint32_t window = 0; window <= 7; window += 7) {
+        cluster.config[DECODER].scheduler.prefix_cache = 1;
+        cluster.config[DECODER].scheduler.recompute = RECOMPUTE_DECODER;
+        cluster.config[DECODER].pages_per_group = 6;
+        for (uint32_t i = 0; window > 0 && i < MIXED; i++) {
+            cluster.config[i].geometry.window = window;
+            cluster.config[i].geometry.full_layers = 1;
+        }
+        begin();
+        request_with_blocks(1, 33, 24, blocks, 1); /* leaves its block here when it ends */
+        request_with_blocks(2, 33, 40, blocks, 1);
+        lone_immediate(&decoder, 0x00100000, window > 0 ? 6 : 8);
+        lone_immediate(&decoder, 0x00100001, window > 0 ? 6 : 8);
+        lone_run_dry(&decoder);
+        assert_non_null(strstr(decoder.text, window > 0 ? "prefill 1/47+0 leave r1 chunk r2 0+47\n"
+                                                        : "prefill 1/15+32 leave r1 chunk r2 32+15\n"));
+        assert_lone_empty(&decoder);
+        tear_down(NULL);
+    }
+    begin();
+}
+
 static void test_all_local_still_fetches_a_tail(void **state)
 {
     (void)state;
@@ -371,6 +398,7 @@ int main(void)
         CASE(test_a_client_keeps_its_first_token_through_a_preemption),
         CASE(test_growth_takes_what_there_is_before_it_preempts),
         CASE(test_a_prefix_found_here_is_not_asked_for),
+        CASE(test_what_is_cached_need_not_be_computed_again),
         CASE(test_all_local_still_fetches_a_tail),
         CASE(test_a_partly_filled_block_is_never_shared),
         CASE(test_groups_step_together),

@@ -428,7 +428,7 @@ static void test_admission_counts_what_is_cached(void **state)
     cluster.config[FRONT].request_blocks_max = 3;
     cluster.config[FRONT].prefix_block_tokens = 256;
     begin();
-    peers[0].caches = true; /* node 1: a prompt that goes there is found there */
+    peers[0].caches = peers[2].caches = true; /* a prompt is found where it went before */
     front.traces = false;
     struct request_spec spec = {
         .id = 1,
@@ -462,12 +462,26 @@ static void test_admission_counts_what_is_cached(void **state)
     assert_calls(&front, "trace arrived r4 1700 3\n"
                          "trace routed r4 2 1\n"
                          "send n2 request r4 to n1 attempt 0 produced 0\n");
+    report(3, MESSAGE_PREFILLED, 2, 0, 0);
+    spec.id = 7;
+    spec.prompt_tokens = 1001; /* 233 more there, all of it at node 3 */
+    lone_event(&front, &event);
+    assert_calls(&front, "trace arrived r7 1001 3\n"
+                         "trace rejected r7 4 0\n");
+    front.traces = false;
+    spec.id = 8;
+    spec.prompt_tokens = 1000;
+    spec.block_count = 0;
+    lone_event(&front, &event); /* to node 3 */
+    lone_forget(&front);
+    front.traces = true;
+    spec.block_count = 3;
     spec.id = 5;
     spec.prompt_tokens = 836; /* 68 more */
     lone_event(&front, &event);
     assert_calls(&front, "trace arrived r5 836 3\n"
-                         "trace routed r5 5 3\n"
-                         "send n5 request r5 to n3 attempt 0 produced 0\n");
+                         "trace routed r5 2 1\n"
+                         "send n2 request r5 to n1 attempt 0 produced 0\n");
     spec.id = 6;
     spec.prompt_tokens = 837;
     lone_event(&front, &event);

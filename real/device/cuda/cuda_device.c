@@ -222,9 +222,9 @@ static uint64_t page_digest(struct device *device, uint32_t layer, uint32_t plan
     return digest;
 }
 
-static void change(struct device *device, const struct step_change *changes, uint32_t count)
+static void change(struct device *device, uint32_t microbatch, const struct step_change *changes, uint32_t count)
 {
-    slots_change(&device->slots, changes, count);
+    slots_change(&device->slots, microbatch, changes, count);
 }
 
 static void given(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens, uint32_t count)

@@ -37,6 +37,8 @@ void host_batch_build(struct host_device *device, bool prefill_tokens)
     memset(batch->group_samples, 0, groups * sizeof *batch->group_samples);
     for (uint32_t i = 0; i < device->slots.decoding_count; i++) {
         uint32_t sequence = device->slots.decoding[i];
+        if (device->slots.slot[sequence].microbatch != device->slots.microbatch)
+            continue;
         add_rows(device, sequence, device->slots.slot[sequence].context, 1, false, true);
     }
     bool sample = prefill_tokens || device->config.memory.tail_bytes > 0;

@@ -24,8 +24,11 @@ static void host_free(struct device *device)
     slots_free(&host->slots);
     for (uint32_t i = 0; host->tails != NULL && i < host->config.sequences_max; i++)
         free(host->tails[i]);
+    for (uint32_t m = 0; m < STAGES_MAX; m++)
+        free(host->awaited[m].items);
     void *const owned[] = {
         host->tails,
+        host->words,
         host->batch.spans,
         host->batch.group_rows,
         host->batch.group_samples,
@@ -100,6 +103,9 @@ static void make_lists(struct host_device *host, struct room *room)
     host->counts = array(shape->ranks, sizeof *host->counts, room);
     host->pairs = floats(sequences, 2, room);
     host->pairs_all = floats(sequences * shape->stage_ranks, 2, room);
+    host->words = array(sequences, sizeof *host->words, room);
+    for (uint32_t m = 0; m < shape->stages && shape->stages > 1; m++)
+        host->awaited[m].items = array(sequences, sizeof *host->awaited[m].items, room);
 }
 
 static void make_buffers(struct host_device *host, struct room *room)
@@ -190,9 +196,10 @@ static bool host_bytes(const struct device_config *config, uint64_t *weights, ui
     return good;
 }
 
-static void host_change_op(struct device *device, const struct step_change *changes, uint32_t count)
+static void host_change_op(struct device *device, uint32_t microbatch, const struct step_change *changes,
+                           uint32_t count)
 {
-    slots_change(&host_of(device)->slots, changes, count);
+    slots_change(&host_of(device)->slots, microbatch, changes, count);
 }
 
 static void host_given_op(struct device *device, uint32_t sequence, uint32_t first, const uint32_t *tokens,
@@ -238,16 +245,18 @@ static bool run_layers(struct host_device *host, uint64_t counter_base)
     return true;
 }
 
-/* The leads of `stage` hand their rows to everyone; the next stage takes its group's. */
+/* The leads of `stage` hand their rows to the next one, which takes its group's. The two alone wait for each other: a
+ * stage that has handed over begins the next launch while those behind it are busy with this one. */
 static bool hand_over(struct host_device *host, uint32_t stage)
 {
     const struct host_shape *shape = &host->shape;
     size_t hidden = host->architecture.hidden;
-    for (uint32_t rank = 0; rank < shape->ranks; rank++) {
-        bool lead = rank / shape->stage_ranks == stage && rank % shape->tensor == 0;
+    for (uint32_t rank = 0; rank < 2 * shape->stage_ranks; rank++) {
+        bool lead = rank < shape->stage_ranks && rank % shape->tensor == 0;
         host->counts[rank] = lead ? host->batch.group_rows[rank / shape->tensor % shape->data] * hidden : 0;
     }
-    if (!collective_all_gather_counts(host->config.collective, 0, shape->ranks, host->x, host->counts, host->rows_all))
+    if (!collective_all_gather_counts(host->config.collective, stage * shape->stage_ranks, 2 * shape->stage_ranks,
+                                      host->x, host->counts, host->rows_all))
         return false;
     if (stage + 1 == shape->stage)
         memcpy(host->x, host->rows_all + host->batch.row_before * hidden, host->batch.rows * hidden * sizeof *host->x);
@@ -259,16 +268,19 @@ static bool host_step(struct device *device, uint64_t counter_base, bool prefill
 {
     struct host_device *host = host_of(device);
     *token_count = 0;
+    if (!host_take_sampled(host))
+        return false;
     host_batch_build(host, prefill_tokens);
     angles(host);
     if (host->shape.stage == 0)
         embed(host);
-    for (uint32_t stage = 0; stage < host->shape.stages; stage++) {
-        if (stage == host->shape.stage && !run_layers(host, counter_base))
-            return false;
-        if (stage + 1 < host->shape.stages && !hand_over(host, stage))
-            return false;
-    }
+    uint32_t stage = host->shape.stage;
+    if (stage > 0 && !hand_over(host, stage - 1))
+        return false;
+    if (!run_layers(host, counter_base))
+        return false;
+    if (stage + 1 < host->shape.stages && !hand_over(host, stage))
+        return false;
     if (!host_sample(host, prefill_tokens, tokens, token_count))
         return false;
     slots_stepped(&host->slots);
@@ -293,6 +305,7 @@ static uint64_t host_page_digest(struct device *device, uint32_t layer, uint32_t
 
 const struct device_ops device_host = {
     .name = "host",
+    .overlaps = true,
     .bytes = host_bytes,
     .make = host_make,
     .free = host_free,

@@ -30,6 +30,14 @@ struct host_batch {
     uint32_t *group_samples; /* [data] */
 };
 
+/* What the last stage has sampled in the newest step of a microbatch, which other stages read before they go on with
+ * it: whose tokens those will be, in their order. */
+struct host_awaited {
+    struct device_token *items; /* [sequences_max]; tokens are not known yet */
+    uint32_t count;             /* 0: none are awaited */
+    uint32_t posts;             /* of the microbatch's board so far */
+};
+
 struct host_device {
     struct device_config config;
     struct architecture architecture;
@@ -66,7 +74,9 @@ struct host_device {
     float *pairs_all;   /* [ranks of the last stage][sequences_max][2] */
     float *rows_all;    /* [data * rows][hidden]: of all groups; with several groups or stages */
     struct host_moe *moe;
-    size_t *counts; /* [ranks] */
+    size_t *counts;                          /* [ranks] */
+    struct host_awaited awaited[STAGES_MAX]; /* by microbatch */
+    uint32_t *words;                         /* [sequences_max] */
 };
 
 #define HOST_MLP_ROWS 64
@@ -95,6 +105,9 @@ void host_moe_free(struct host_moe *moe);
 
 /* sample.c: logits, tokens, tails. */
 bool host_sample(struct host_device *device, bool prefill_tokens, struct device_token *tokens, uint32_t *token_count);
+/* What has been sampled in steps before: of all microbatches that is there, and of the one at hand, for which it
+ * waits. */
+bool host_take_sampled(struct host_device *device);
 void host_tail_store(struct host_device *device, uint32_t sequence, uint32_t slot);
 
 #endif

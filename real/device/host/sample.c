@@ -1,7 +1,8 @@
 /* Logits, greedy sampling and tails on the host device.
  *
- * A rank of the last stage computes the logits of its part of the vocabulary and keeps the largest; then all ranks
- * learn all candidates, so that the first stage has the tokens that it embeds next.
+ * A rank of the last stage computes the logits of its part of the vocabulary and keeps the largest; then its ranks
+ * learn all candidates, and the stages before read the tokens when they go on with the microbatch: the first embeds
+ * them.
  */
 #include "real/device/host/host_device.h"
 
@@ -109,36 +110,93 @@ static uint32_t best_of_group(const struct host_device *device, const float *gro
     return candidate_token(best);
 }
 
+static uint32_t board_of(const struct host_device *device, uint32_t microbatch)
+{
+    return microbatch * device->shape.data + device->shape.group;
+}
+
+bool host_take_sampled(struct host_device *device)
+{
+    for (uint32_t m = 0; m < device->shape.stages; m++) {
+        struct host_awaited *awaited = &device->awaited[m];
+        bool wait = m == device->slots.microbatch;
+        if (awaited->count == 0)
+            continue;
+        if (!collective_read(device->config.collective, board_of(device, m), awaited->posts, wait, device->words,
+                             awaited->count)) {
+            if (wait)
+                return false;
+            continue;
+        }
+        for (uint32_t i = 0; i < awaited->count; i++) {
+            const struct device_token *item = &awaited->items[i];
+            struct slot *s = &device->slots.slot[item->sequence];
+            if (s->live && s->request == item->request)
+                slot_sampled(s, device->words[i], item->position);
+        }
+        awaited->count = 0;
+    }
+    return true;
+}
+
+/* Notes what the coming token of a span will be, and where it is known already, takes it. */
+static void sampled(struct host_device *device, struct host_awaited *awaited, const struct host_span *span,
+                    uint32_t token, bool known)
+{
+    struct slot *s = &device->slots.slot[span->sequence];
+    uint32_t position = span->position + span->rows;
+    if (known)
+        slot_sampled(s, token, position);
+    if (awaited->items == NULL)
+        return;
+    device->words[awaited->count] = token;
+    awaited->items[awaited->count++] =
+        (struct device_token){.sequence = span->sequence, .request = s->request, .position = position};
+}
+
+/* Ranks of the last stage agree on the tokens, and its leads post them for the stages before, which wait for nobody. */
 bool host_sample(struct host_device *device, bool prefill_tokens, struct device_token *tokens, uint32_t *token_count)
 {
     const struct host_shape *shape = &device->shape;
-    uint32_t last_stage_first = (shape->stages - 1) * shape->stage_ranks;
+    struct host_awaited *awaited = &device->awaited[device->slots.microbatch];
+    size_t own = 0; /* where the candidates of this group begin */
     if (shape->last_stage && !group_logits(device))
         return false;
-    size_t own = 0; /* where the candidates of this group begin */
-    for (uint32_t rank = 0; rank < shape->ranks; rank++) {
-        uint32_t group = rank / shape->tensor % shape->data;
-        device->counts[rank] = rank < last_stage_first ? 0 : (size_t)device->batch.group_samples[group] * 2;
+    for (uint32_t rank = 0; rank < shape->stage_ranks; rank++) {
+        uint32_t group = rank / shape->tensor;
+        device->counts[rank] = (size_t)device->batch.group_samples[group] * 2;
         if (group < shape->group)
             own += device->counts[rank];
     }
-    if (!collective_all_gather_counts(device->config.collective, 0, shape->ranks, device->pairs, device->counts,
-                                      device->pairs_all))
+    if (shape->last_stage &&
+        !collective_all_gather_counts(device->config.collective, shape->stage_first, shape->stage_ranks, device->pairs,
+                                      device->counts, device->pairs_all))
         return false;
     uint32_t sample = 0;
     for (uint32_t i = 0; i < device->batch.span_count; i++) {
         const struct host_span *span = &device->batch.spans[i];
         if (!span->sample)
             continue;
-        struct slot *s = &device->slots.slot[span->sequence];
-        uint32_t token = best_of_group(device, device->pairs_all + own, sample++);
+        uint32_t token = shape->last_stage ? best_of_group(device, device->pairs_all + own, sample) : 0;
+        sample++;
         if (span->chunk && !prefill_tokens)
             continue;
-        slot_sampled(s, token, span->position + span->rows);
+        sampled(device, awaited, span, token, shape->last_stage);
         if (shape->last_stage && shape->t == 0)
-            tokens[(*token_count)++] = (struct device_token){
-                .sequence = span->sequence, .request = s->request, .position = s->sampled_position, .token = token};
+            tokens[(*token_count)++] = (struct device_token){.sequence = span->sequence,
+                                                             .request = device->slots.slot[span->sequence].request,
+                                                             .position = span->position + span->rows,
+                                                             .token = token};
     }
+    if (awaited->count == 0)
+        return true;
+    awaited->posts++;
+    if (!shape->last_stage)
+        return true;
+    if (shape->t == 0)
+        collective_post(device->config.collective, board_of(device, device->slots.microbatch), device->words,
+                        awaited->count);
+    awaited->count = 0;
     return true;
 }
 

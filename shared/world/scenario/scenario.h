@@ -225,6 +225,7 @@ struct scenario {
     struct load load;
     enum router_policy decode_router;
     enum router_policy prefill_router;
+    uint32_t node_affinity; /* 1: hand-overs stay in their NVLink domain where it has decoders */
     struct admission_policy admission;
     struct messenger_policy messenger;
     struct targets targets;

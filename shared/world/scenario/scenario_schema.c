@@ -279,11 +279,14 @@ static const struct field_name router_names[] = {
     {"least_kv", ROUTER_LEAST_KV},         {"prefix_aware", ROUTER_PREFIX_AWARE},
 };
 
+static const struct field_name affinity_names[] = {{"none", 0}, {"node", 1}};
+
 static const struct field routing_fields[] = {
     NAME("decode", struct scenario, decode_router, ROUTER_LEAST_KV, router_names),
     NAME("prefill", struct scenario, prefill_router, ROUTER_LEAST_QUEUED_TOKENS, router_names),
+    NAME("affinity", struct scenario, node_affinity, 0, affinity_names),
 };
-const struct schema schema_routing = {routing_fields, LENGTH(routing_fields), 0};
+const struct schema schema_routing = {routing_fields, LENGTH(routing_fields), 1};
 
 static const struct field admission_fields[] = {
     TIME("ttft_limit", struct admission_policy, ttft_limit_ns, 0, 0, ANY - 1),
