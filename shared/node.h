@@ -91,6 +91,19 @@ struct admission_policy {
     uint64_t prefill_tokens_per_s; /* what the expectation is computed with */
 };
 
+/* When a decoder computes a prompt itself instead of asking a prefiller: Dynamo's conditional disaggregation, under its
+ * names. Either threshold suffices. */
+struct conditional_policy {
+    uint32_t max_local_prefill_length; /* tokens of the prompt that the decoder has not cached; 0: none are so short */
+    uint32_t max_prefill_queue_size;   /* requests at the prefiller whose prompts are not computed, from which on
+                                          its queue is long; 0: none is */
+};
+
+static inline bool conditional_is_on(const struct conditional_policy *policy)
+{
+    return policy->max_local_prefill_length > 0 || policy->max_prefill_queue_size > 0;
+}
+
 /* What a node knows of another at set-up. */
 struct peer_config {
     uint32_t node;
@@ -118,16 +131,25 @@ struct node_config {
     uint32_t tail_writes;
     struct scheduler_policy scheduler;
     struct messenger_policy messenger;
+    struct conditional_policy conditional; /* decoders, and the front */
 
     /* Front. */
     enum router_policy decode_router;
     enum router_policy prefill_router; /* also of mixed instances */
     struct admission_policy admission;
+    uint32_t pending_tokens_max; /* of a prefiller beyond which requests go to mixed instances, where there are both */
 
     /* All other nodes of the deployment this one may talk to, in ascending id. */
     const struct peer_config *peers;
     uint32_t peer_count;
 };
+
+/* Whether prompts are computed here. */
+static inline bool node_prefills(const struct node_config *config)
+{
+    return config->role == ROLE_PREFILL || config->role == ROLE_MIXED ||
+           (config->role == ROLE_DECODE && conditional_is_on(&config->conditional));
+}
 
 struct node;
 

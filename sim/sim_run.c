@@ -70,7 +70,8 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
             continue;
         struct user_error why = {.set = false};
         models->pool[p] = device_model_of_pool(scenario, pool, pool->shardings[choice->pool[p].sharding], &why);
-        if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool->role, &why)) {
+        if (models->pool[p] == NULL ||
+            !device_model_serves(models->pool[p], scenario_step_role(scenario, pool), &why)) {
             user_error_set(error, NULL, 0, NULL, "pool %s: %s", pool->name, why.text);
             run_models_free(models);
             return false;
@@ -178,7 +179,8 @@ static struct sim *make_sim(struct sim_run *run, uint64_t seed)
         const struct deployment_instance *instance = &deployment->instances[i];
         struct sim_node_config *node = &nodes[i];
         node->group_count = deployment->configs[i].group_count;
-        node->produces_first_token = deployment->configs[i].role == ROLE_MIXED;
+        node->produces_first_token =
+            deployment->configs[i].role != ROLE_PREFILL && node_prefills(&deployment->configs[i]);
         node->network.nvlink_domain = instance->place.nvlink_domain;
         node->network.machine = instance->place.machine;
         node->network.gpu = instance->place.gpu;

@@ -398,7 +398,7 @@ static void make_runtime(struct instance *instance)
         .fabric = instance->fabric,
         .stepper = executors_stepper(instance->executors),
         .itl_from_ns = load->warmup_requests > 0 ? TIME_NEVER : load->warmup_ns,
-        .produces_first_token = instance->config->role == ROLE_MIXED,
+        .produces_first_token = instance->config->role != ROLE_PREFILL && node_prefills(instance->config),
         .listener = {.self = instance,
                      .trace = instance_trace,
                      .before_send = instance_before_send,

@@ -112,12 +112,13 @@ struct executor_setup real_world_executor_setup(const struct real_world *world, 
         .ranks = world->deployment->instances[node].ranks,
         .groups = config->group_count,
         .sequences_max = config->requests_max,
-        .tokens_max = max_u32(config->role == ROLE_DECODE ? 0 : config->scheduler.token_budget,
+        .tokens_max = max_u32(node_prefills(config) ? config->scheduler.token_budget : 0,
                               config->role == ROLE_PREFILL ? 0 : config->scheduler.batch_max),
         .request_tokens_max = config->request_tokens_max,
         .request_pages_max =
             min_u32(config->pages_per_group, kv_pages(&config->geometry, config->request_tokens_max) + 1),
-        .prefill_tokens = config->role == ROLE_MIXED,
+        .prefill_tokens = config->role != ROLE_PREFILL && node_prefills(config),
+        .stores_tails = config->role == ROLE_PREFILL,
         .collective_floats = COLLECTIVE_FLOATS,
     };
     snprintf(setup.device, sizeof setup.device, "%s", device);

@@ -92,7 +92,7 @@ static bool make_device(struct executor *executor, void *kv, void *collective, s
     const struct executor_setup *setup = executor->setup;
     const struct parallelism *p = &setup->memory.geometry.parallelism;
     uint32_t place = executor->rank % ((uint32_t)p->data * p->tensor);
-    executor->stores_tails = setup->memory.tail_bytes > 0 && place % p->tensor == 0 &&
+    executor->stores_tails = setup->stores_tails && setup->memory.tail_bytes > 0 && place % p->tensor == 0 &&
                              kv_memory_stage(&setup->memory, executor->rank) == (uint32_t)p->pipeline - 1;
     if (setup->ranks > 1)
         executor->collective = collective_join(collective, executor->rank, setup->ranks, setup->collective_floats,

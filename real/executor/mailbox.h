@@ -31,6 +31,7 @@ struct executor_setup {
     uint32_t request_tokens_max;
     uint32_t request_pages_max;
     uint32_t prefill_tokens; /* 1: the step that ends a prompt yields a token */
+    uint32_t stores_tails;   /* 1: of a chunk, in the tail slot of its sequence */
     uint64_t collective_floats;
 };
 

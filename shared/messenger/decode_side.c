@@ -3,7 +3,9 @@
 
 #include "base/arith.h"
 #include "messenger/report.h"
+#include "messenger/request.h"
 #include "serve/decode_batch.h"
+#include "serve/prefill_batch.h"
 
 static struct sequence *at(struct decode_side *side, uint32_t slot)
 {
@@ -22,6 +24,8 @@ void decode_side_make(struct decode_side *side, struct arena *arena, struct inst
     side->handoffs = arena_take(arena, handoffs, sizeof *side->handoffs);
     side->unused_handoffs = arena_take(arena, handoffs, sizeof *side->unused_handoffs);
     side->buffer = arena_take(arena, MESSAGE_BYTES_MAX, 1);
+    if (node_prefills(config))
+        side->blocks = arena_take(arena, config->request_blocks_max, sizeof *side->blocks);
     if (arena->memory == NULL)
         return;
     side->unused_handoff_count = handoffs;
@@ -79,16 +83,6 @@ static void end_without_answer(struct decode_side *side, uint32_t slot, enum fai
     report_to_front(side->instance, &report);
 }
 
-static void reject(struct decode_side *side, uint32_t request, uint32_t attempt, enum reject_reason reason)
-{
-    report_to_front(side->instance, &(struct report){
-                                        .kind = MESSAGE_REJECTED,
-                                        .request = request,
-                                        .attempt = attempt,
-                                        .reason = reason,
-                                    });
-}
-
 /* An armed transfer is over and nobody will write for it any more. */
 static void disarm(struct decode_side *side, uint32_t slot)
 {
@@ -104,15 +98,9 @@ static void disarm(struct decode_side *side, uint32_t slot)
 static enum reject_reason check_request(struct decode_side *side, const struct message *m, const struct peer *peer)
 {
     const struct node_config *config = side->instance->config;
-    if (index_map_get(&side->instance->by_key, m->request) != INDEX_NONE)
-        return REJECT_DUPLICATE;
-    if (m->prompt_tokens == 0 || m->output_tokens == 0 || m->produced >= m->output_tokens ||
-        m->prompt_tokens > config->request_tokens_max ||
-        m->output_tokens > config->request_tokens_max - m->prompt_tokens)
-        return REJECT_TOO_LARGE_DECODE;
-    uint32_t pages = kv_pages(&config->geometry, m->prompt_tokens + m->output_tokens - 1);
-    if (pages > side->instance->pages_max)
-        return REJECT_TOO_LARGE_DECODE;
+    enum reject_reason reason = request_check(side->instance, m);
+    if (reason != REJECT_NONE)
+        return reason;
     if (peer == NULL)
         return REJECT_NO_INSTANCE;
     if (peer->refusal != GEOMETRY_OK)
@@ -125,34 +113,29 @@ static enum reject_reason check_request(struct decode_side *side, const struct m
     return REJECT_NONE;
 }
 
+bool decode_side_prefills(struct decode_side *side, const struct message *m)
+{
+    struct instance *instance = side->instance;
+    uint32_t most = instance->config->conditional.max_local_prefill_length;
+    uint32_t tokens = m->prompt_tokens + m->produced;
+    if (m->peer == instance->config->node)
+        return true;
+    if (most == 0 || m->block_count > instance->config->request_blocks_max)
+        return false;
+    wire_blocks(m, side->blocks);
+    return tokens <= most ||
+           tokens - prefill_cached(instance, side->blocks, m->block_count, m->block_tokens, tokens) <= most;
+}
+
 void decode_side_request(struct decode_side *side, const struct message *m)
 {
     struct instance *instance = side->instance;
-    enum reject_reason reason = check_request(side, m, peers_find(&side->peers, m->peer));
-    uint32_t slot = reason == REJECT_NONE ? instance_take_slot(instance) : SLOT_NONE;
-    if (slot == SLOT_NONE) {
-        reject(side, m->request, m->attempt, reason == REJECT_NONE ? REJECT_QUEUE_FULL : reason);
+    uint32_t slot = request_take(instance, m, check_request(side, m, peers_find(&side->peers, m->peer)));
+    if (slot == SLOT_NONE)
         return;
-    }
     struct sequence *s = at(side, slot);
     s->state = SEQUENCE_ALLOC;
-    s->request = m->request;
-    s->attempt = m->attempt;
-    s->peer = m->peer;
-    s->token_seed = m->token_seed;
-    s->deadline_ns = m->deadline_ns;
-    s->prompt_tokens = m->prompt_tokens;
-    s->output_tokens = m->output_tokens;
-    s->produced = m->produced;
-    s->resumed = (m->flags & FLAG_RESUMED) != 0;
     s->wanted = m->prompt_tokens + m->produced - 1;
-    s->block_tokens = m->block_tokens;
-    if (m->block_count <= instance->config->request_blocks_max) {
-        s->block_count = m->block_count;
-        wire_blocks(m, instance_blocks(instance, slot));
-    }
-    index_map_put(&instance->by_key, s->request, slot);
-    rt_trace(instance->rt, TRACE_RECEIVED, s->request, s->attempt, 0);
     sequence_list_append(&side->waiting, instance->sequences, slot);
     instance_wait(instance, slot, decode_reserve_tokens(instance, s, s->wanted));
     decode_side_admit(side);
@@ -257,7 +240,10 @@ static bool admit_first(struct decode_side *side)
             wait_for_room(side, s, 0, page_pool_available(&instance->groups[s->group].pool));
             return false;
         }
+        if (instance->short_age[LINE_PREFILL] < s->age)
+            return false;
         if (!instance_take_pages(instance, slot, tokens, s->wanted)) {
+            instance->short_age[LINE_TRANSFER] = s->age;
             wait_for_room(side, s, kv_pages(&instance->config->geometry, tokens),
                           page_pool_available(&instance->groups[s->group].pool));
             return false;
@@ -281,6 +267,7 @@ static bool admit_first(struct decode_side *side)
 
 void decode_side_admit(struct decode_side *side)
 {
+    side->instance->short_age[LINE_TRANSFER] = UINT32_MAX;
     while (side->waiting.count > 0 && admit_first(side)) {
     }
 }
@@ -378,7 +365,7 @@ void decode_side_nack(struct decode_side *side, uint32_t source, const struct me
     disarm(side, slot);
     enum reject_reason refused = reject_reason_of((enum nack_reason)m->reason);
     if (refused != REJECT_NONE) {
-        reject(side, s->request, s->attempt, refused);
+        request_reject(side->instance, s->request, s->attempt, refused);
         decode_side_end(side, slot);
     } else {
         end_without_answer(side, slot, m->reason == NACK_WRITE ? FAIL_WRITE : FAIL_REFUSED);

@@ -33,11 +33,15 @@ struct decode_side {
     uint32_t next_epoch;
     bool timer_armed;
     unsigned char *buffer; /* for outgoing messages */
+    uint64_t *blocks;      /* scratch, of a request; only where prompts are computed */
     uint64_t late;         /* messages and immediates of epochs that have ended */
 };
 
 void decode_side_make(struct decode_side *side, struct arena *arena, struct instance *instance);
 
+/* Whether the request's prompt is to be computed here: the front says so, or so much of it is cached that what is left
+ * is short (struct conditional_policy). It is a mixed instance's then, and not this side's, until it is ready. */
+bool decode_side_prefills(struct decode_side *side, const struct message *message);
 void decode_side_request(struct decode_side *side, const struct message *message);
 void decode_side_abort(struct decode_side *side, uint32_t request);
 void decode_side_accepted(struct decode_side *side, uint32_t source, const struct message *message);

@@ -16,12 +16,22 @@ static uint32_t unlaunched(const struct sequence *s)
     return s->wanted - s->launched;
 }
 
-/* A mixed instance decodes here, and needs headroom for it. */
+/* Who decodes here needs headroom for it. */
 static uint32_t tokens_to_hold(const struct instance *instance, const struct sequence *s)
 {
-    if (instance->config->role != ROLE_MIXED)
+    if (instance->config->role == ROLE_PREFILL)
         return s->wanted;
     return max_u32(decode_reserve_tokens(instance, s, s->wanted), s->wanted);
+}
+
+/* How much of a prompt may be found cached. A first token is the output of a step that computes at least one token of
+ * the prompt, and so is a tail. Of what was handed over to a decoder, windowed layers hold too little to go on from. */
+static uint32_t cached_limit(const struct instance *instance, uint32_t wanted)
+{
+    const struct node_config *config = instance->config;
+    if (config->role == ROLE_DECODE && config->geometry.window > 0)
+        return 0;
+    return config->role != ROLE_PREFILL || config->tail_writes > 0 ? wanted - 1 : wanted;
 }
 
 static uint64_t queue_key(const struct instance *instance, const struct sequence *s)
@@ -37,13 +47,19 @@ static uint64_t queue_key(const struct instance *instance, const struct sequence
     return 0;
 }
 
-void prefill_enqueue(struct instance *instance, uint32_t slot)
+static uint32_t least_queued_group(const struct instance *instance)
 {
-    struct sequence *s = &instance->sequences[slot];
     uint32_t best = 0;
     for (uint32_t g = 1; g < instance->config->group_count; g++)
         if (instance->groups[g].queued_tokens < instance->groups[best].queued_tokens)
             best = g;
+    return best;
+}
+
+void prefill_enqueue(struct instance *instance, uint32_t slot)
+{
+    struct sequence *s = &instance->sequences[slot];
+    uint32_t best = least_queued_group(instance);
     s->state = SEQUENCE_QUEUED;
     s->group = (uint16_t)best;
     instance->groups[best].queued_tokens += left(s);
@@ -67,6 +83,7 @@ void prefill_dequeue(struct instance *instance, uint32_t slot)
     slot_heap_remove(&instance->groups[s->group].waiting, slot);
     forget_tokens(instance, s, left(s));
     instance_wait_over(instance, slot);
+    instance->short_age[LINE_PREFILL] = UINT32_MAX; /* it may have been the one that was short */
 }
 
 static void add_chunk(struct instance *instance, uint32_t slot, uint32_t tokens)
@@ -104,10 +121,12 @@ static bool admit_first(struct instance *instance, struct group *group, prefill_
 {
     uint32_t slot = group->waiting.entries[0].slot;
     struct sequence *s = &instance->sequences[slot];
-    /* A first token is the output of a step that computes at least one token of the prompt, and so is a tail. */
-    bool must_run = instance->config->role == ROLE_MIXED || instance->config->tail_writes > 0;
-    if (!instance_take_pages(instance, slot, tokens_to_hold(instance, s), must_run ? s->wanted - 1 : s->wanted))
+    if (instance->short_age[LINE_TRANSFER] < s->age)
         return false;
+    if (!instance_take_pages(instance, slot, tokens_to_hold(instance, s), cached_limit(instance, s->wanted))) {
+        instance->short_age[LINE_PREFILL] = min_u32(instance->short_age[LINE_PREFILL], s->age);
+        return false;
+    }
     slot_heap_remove(&group->waiting, slot);
     instance_wait_over(instance, slot);
     instance->running++;
@@ -126,7 +145,7 @@ static bool batch_full(const struct instance *instance, uint32_t g)
 {
     const struct group *group = &instance->groups[g];
     uint32_t under_way = group->streaming.count + group->ready.count + group->decode_sequences;
-    return instance->config->role == ROLE_MIXED && under_way >= instance->config->scheduler.batch_max;
+    return instance->config->role != ROLE_PREFILL && under_way >= instance->config->scheduler.batch_max;
 }
 
 static uint32_t chunk_limit(const struct instance *instance, const struct sequence *s, uint32_t budget)
@@ -179,8 +198,14 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
 static uint64_t hold(struct instance *instance)
 {
     const struct scheduler_policy *policy = &instance->config->scheduler;
-    bool waits = instance->waiting_count > 0 && (policy->receive_steps > 1 || policy->gather_steps > 0);
-    if (!waits || instance->config->role != ROLE_MIXED || instance->decode_sequences == 0) {
+    bool holds = policy->receive_steps > 1 || policy->gather_steps > 0;
+    bool anywhere = false;
+    bool everywhere = true;
+    for (uint32_t g = 0; holds && g < instance->config->group_count; g++) {
+        anywhere = anywhere || instance->groups[g].waiting.count > 0;
+        everywhere = everywhere && instance->groups[g].waiting.count > 0;
+    }
+    if (!anywhere || instance->config->role == ROLE_PREFILL || instance->decode_sequences == 0) {
         instance->waiting_step = UINT64_MAX;
         return 0;
     }
@@ -189,9 +214,6 @@ static uint64_t hold(struct instance *instance)
     uint64_t due = instance->waiting_step;
     if (policy->receive_steps > 1)
         due += (policy->receive_steps - due % policy->receive_steps) % policy->receive_steps;
-    bool everywhere = true;
-    for (uint32_t g = 0; g < instance->config->group_count; g++)
-        everywhere = everywhere && instance->groups[g].waiting.count > 0;
     if (!everywhere)
         due = max_u64(due, instance->waiting_step + policy->gather_steps);
     if (due > instance->step_counter)
@@ -205,6 +227,7 @@ void prefill_schedule(struct instance *instance, uint32_t write_budget, prefill_
     CHECK(!instance->current->stepping);
     instance->current->chunk_count = 0;
     instance->held_steps = hold(instance);
+    instance->short_age[LINE_PREFILL] = UINT32_MAX;
     for (uint32_t g = 0; g < instance->config->group_count; g++)
         schedule_group(instance, g, &write_budget, admitted, context);
 }
@@ -230,4 +253,16 @@ void prefill_abandon(struct instance *instance, uint32_t slot)
         sequence_list_remove(&instance->groups[s->group].streaming, instance->sequences, slot);
         forget_tokens(instance, s, left(s));
     }
+}
+
+uint32_t prefill_cached(const struct instance *instance, const uint64_t *blocks, uint32_t block_count,
+                        uint32_t block_tokens, uint32_t tokens)
+{
+    const struct sequence prompt = {.block_count = block_count, .block_tokens = block_tokens, .prompt_tokens = tokens};
+    uint32_t whole = instance_whole_blocks(instance, &prompt, cached_limit(instance, tokens));
+    uint32_t unpinned = 0;
+    if (whole == 0)
+        return 0;
+    const struct page_pool *pool = &instance->groups[least_queued_group(instance)].pool;
+    return page_pool_peek(pool, blocks, whole, &unpinned) * block_tokens;
 }

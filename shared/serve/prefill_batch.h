@@ -30,6 +30,10 @@ static inline uint32_t prefill_writes_max(const struct node_config *config)
 /* Queues the sequence (state QUEUED) on the group with the fewest queued tokens. wanted and deadline are set. */
 void prefill_enqueue(struct instance *instance, uint32_t slot);
 
+/* Tokens of a prompt of `tokens` tokens that would be found cached if it were queued now. */
+uint32_t prefill_cached(const struct instance *instance, const uint64_t *blocks, uint32_t block_count,
+                        uint32_t block_tokens, uint32_t tokens);
+
 /* Takes a queued sequence out again. */
 void prefill_dequeue(struct instance *instance, uint32_t slot);
 

@@ -53,7 +53,7 @@ void router_make(struct router *router, struct arena *arena, const struct node_c
     router->by_node = arena_take(arena, router->node_limit, sizeof *router->by_node);
     router->members = arena_take(arena, router->count, sizeof *router->members);
     router->matched = arena_take(arena, router->count, sizeof *router->matched);
-    if (policy == ROUTER_PREFIX_AWARE)
+    if (policy == ROUTER_PREFIX_AWARE && router->count > 0)
         memory_make(&router->memory, arena, memory_cells(config, role), router->count);
     if (arena->memory == NULL)
         return;

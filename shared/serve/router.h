@@ -19,6 +19,7 @@ struct router_member {
     uint32_t incarnation;     /* of its last HELLO */
     uint64_t queued_tokens;   /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens
                                  of the requests it is serving */
+    uint32_t queued_requests; /* of those, requests whose prompts are not yet computed */
     uint64_t pages_available; /* as last reported */
     uint64_t pages_wanted;    /* likewise: by requests that wait there */
     uint64_t pages_promised;  /* to requests sent that the last report does not know of */

@@ -125,9 +125,8 @@ static void size_memory(const struct scenario *scenario, struct pool *pool, uint
     const struct architecture model = scenario_served(scenario, pool);
     CHECK(kv_geometry_make(&model, pool->shardings[0], pool->page_tokens, pool->layout, &geometry) == GEOMETRY_OK);
     uint32_t verified = pool->scheduler.batch_max * (1 + pool->scheduler.draft_tokens);
-    uint32_t tokens = pool->role == ROLE_DECODE ? verified : pool->scheduler.token_budget;
     uint32_t sampled = pool->role == ROLE_PREFILL ? 0 : verified;
-    uint64_t activations = footprint_activation_bytes(&model, &geometry, tokens, sampled);
+    uint64_t activations = footprint_activation_bytes(&model, &geometry, scenario_step_tokens(scenario, pool), sampled);
     CHECK(footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, MEMORY_SHARE_GPU, 1000, activations, 0,
                              &footprint) == FOOTPRINT_FITS);
     pool->hardware.memory_bytes = footprint.weight_bytes + footprint.activation_bytes + pages * footprint.page_bytes;
@@ -251,8 +250,8 @@ static void draw_pools(struct rng *rng, const struct tastes *tastes, struct draw
     static const uint32_t pages[] = {16, 16, 8, 4, 1, 32};
     uint32_t most = 1;
     for (size_t i = 0; i < LENGTH(pools); i++) {
-        if ((pools[i].role == ROLE_MIXED) != tastes->aggregated ||
-            (pools[i].second && !(tastes->pools && one_in(rng, 2))))
+        bool fits = (pools[i].role == ROLE_MIXED) == tastes->aggregated || tastes->beside;
+        if (!fits || (pools[i].second && !(tastes->pools && one_in(rng, 2))))
             continue;
         uint32_t page = pages[rng_below(rng, LENGTH(pages))];
         most = max_u32(most, page);
@@ -368,8 +367,15 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
             (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 90)};
 }
 
+/* What older seeds did not draw: they draw what they drew. */
+static struct rng aside_of(uint64_t seed, uint32_t what)
+{
+    return rng_stream(seed, what, RNG_FAULTS);
+}
+
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
 {
+    struct rng aside = aside_of(scenario->seed, 1);
     scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
     scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
     if (one_in(rng, 8))
@@ -382,6 +388,11 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
         .attempts_max = between(rng, 1, 4),
         .handoffs_max = between(rng, 1, 8),
     };
+    scenario->pending_tokens_max = tastes->beside ? between(&aside, 0, 200) : 8192;
+    if (tastes->conditional && one_in(&aside, 2))
+        scenario->conditional.max_prefill_queue_size = between(&aside, 1, 3);
+    if (tastes->conditional && (one_in(&aside, 2) || scenario->conditional.max_prefill_queue_size == 0))
+        scenario->conditional.max_local_prefill_length = between(&aside, 1, 100);
     if (tastes->overload)
         scenario->messenger.handoffs_max = between(rng, 1, 2);
     if (tastes->short_deadlines)
@@ -390,9 +401,10 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
 
 /* ---- All together ------------------------------------------------------------------------------------------------ */
 
-static struct tastes draw_tastes(struct rng *rng)
+static struct tastes draw_tastes(struct rng *rng, uint64_t seed)
 {
-    return (struct tastes){
+    struct rng aside = aside_of(seed, 2);
+    struct tastes tastes = {
         .aborts = one_in(rng, 2),
         .prefixes = one_in(rng, 2),
         .tight = one_in(rng, 2),
@@ -414,13 +426,16 @@ static struct tastes draw_tastes(struct rng *rng)
         .late_nacks = one_in(rng, 24),
         .returns = one_in(rng, 16),
     };
+    tastes.beside = !tastes.aggregated && one_in(&aside, 6);
+    tastes.conditional = !tastes.aggregated && one_in(&aside, 4);
+    return tastes;
 }
 
 void fuzz_draw(uint64_t seed, struct drawn *drawn)
 {
     struct rng rng = rng_stream(seed, 0, RNG_FAULTS);
     struct scenario *scenario = &drawn->scenario;
-    const struct tastes tastes = draw_tastes(&rng);
+    const struct tastes tastes = draw_tastes(&rng, seed);
     bool late_nacks = tastes.late_nacks && !tastes.aggregated;
     memset(scenario, 0, sizeof *scenario);
     snprintf(scenario->name, sizeof scenario->name, "fuzz-%" PRIu64, seed);

@@ -166,7 +166,7 @@ static void test_parts_that_do_not_fit(void **state)
         {"role = 'decode'", "role = 'prefill'",
          "plan.lua:5: pools: a pool of role 'decode' is missing: prefill and decode, or mixed"},
         {"role = 'decode'", "role = 'mixed'",
-         "plan.lua:5: pools: mixed pools would get no requests beside prefill ones: prefill and decode, or mixed"},
+         "plan.lua:5: pools: a pool of role 'decode' is missing beside the mixed ones"},
         {"batch_max = 128", "placement = 'near'",
          "plan.lua:15: pools.decode.placement: \"apart\", \"packed\", \"spread\", \"apart from POOL\", \"beside POOL\" "
          "or a machine for each instance, as in {1, 1, 2}, is wanted"},

@@ -225,6 +225,8 @@ struct scenario {
     struct load load;
     enum router_policy decode_router;
     enum router_policy prefill_router;
+    struct conditional_policy conditional;
+    uint32_t pending_tokens_max; /* of a prefiller, before mixed instances are asked; where there are both */
     struct admission_policy admission;
     struct messenger_policy messenger;
     struct targets targets;
@@ -236,6 +238,25 @@ struct scenario {
     bool has_expect;   /* the file defines expect(r) */
     char identity[65]; /* SHA-256 of the canonical text, hex */
 };
+
+/* Whether instances of the pool compute prompts. */
+static inline bool scenario_prefills(const struct scenario *scenario, const struct pool *pool)
+{
+    return pool->role != ROLE_DECODE || conditional_is_on(&scenario->conditional);
+}
+
+/* Whose kinds of step its instances take. */
+static inline enum node_role scenario_step_role(const struct scenario *scenario, const struct pool *pool)
+{
+    return pool->role == ROLE_DECODE && scenario_prefills(scenario, pool) ? ROLE_MIXED : pool->role;
+}
+
+/* Most tokens of an attention group in one step. */
+static inline uint32_t scenario_step_tokens(const struct scenario *scenario, const struct pool *pool)
+{
+    return scenario_prefills(scenario, pool) ? pool->scheduler.token_budget
+                                             : pool->scheduler.batch_max * (1 + pool->scheduler.draft_tokens);
+}
 
 /* How the instances of a pool draft: the pool itself, or, for a prefill pool, the first decode pool that drafts, whose
  * draft layers want the KV of the prompt. NULL: nobody does. */

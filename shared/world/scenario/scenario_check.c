@@ -243,13 +243,13 @@ static void check_pools(const struct cursor *root, const struct scenario *scenar
                 check_pair(root, &scenario->pools[other], pool);
         }
     }
-    if (mixed == 0 && (prefill == 0 || decode == 0))
+    bool alone = conditional_is_on(&scenario->conditional); /* decoders do without prefillers */
+    if (mixed == 0 && (decode == 0 || (prefill == 0 && !alone)))
         scenario_fail_at(root, "pools", "a pool of role '%s' is missing: prefill and decode, or mixed",
                          prefill == 0 ? "prefill" : "decode");
-    if (mixed != 0 && prefill + decode != 0)
-        scenario_fail_at(root, "pools",
-                         "mixed pools would get no requests beside %s ones: prefill and decode, or mixed",
-                         prefill != 0 ? "prefill" : "decode");
+    if (mixed != 0 && (prefill != 0) != (decode != 0) && !(alone && decode != 0))
+        scenario_fail_at(root, "pools", "a pool of role '%s' is missing beside the mixed ones",
+                         prefill == 0 ? "prefill" : "decode");
     if (nodes > NODES_MAX)
         scenario_fail_at(root, "pools", "at most %d instances in all (NODES_MAX, the front included), not %llu",
                          NODES_MAX - 1, (unsigned long long)nodes - 1);

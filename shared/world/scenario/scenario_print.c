@@ -256,6 +256,7 @@ void scenario_visit(const struct scenario *scenario, scenario_visitor *visit, vo
         visit_pool(&walk, &scenario->pools[k]);
     visit_load(&walk, &scenario->load);
     visit_fields(&walk, "routing", &schema_routing, scenario);
+    visit_said(&walk, "routing", &schema_routing_said, scenario);
     visit_fields(&walk, "admission", &schema_admission, &scenario->admission);
     visit_fields(&walk, "messenger", &schema_messenger, &scenario->messenger);
     visit_targets(&walk, &scenario->targets);

@@ -303,6 +303,14 @@ static const struct field routing_fields[] = {
 };
 const struct schema schema_routing = {routing_fields, LENGTH(routing_fields)};
 
+/* Has a place in the canonical text only where it is said. Defaults: nothing is conditional; splitwise-sim's. */
+static const struct field routing_said_fields[] = {
+    COUNT("max_local_prefill_length", struct scenario, conditional.max_local_prefill_length, 0, 0, U32, NULL),
+    COUNT("max_prefill_queue_size", struct scenario, conditional.max_prefill_queue_size, 0, 0, U32, NULL),
+    COUNT("prompt_max_pending_batch_tokens", struct scenario, pending_tokens_max, 8192, 0, U32, NULL),
+};
+const struct schema schema_routing_said = {routing_said_fields, LENGTH(routing_said_fields)};
+
 static const struct field admission_fields[] = {
     TIME("ttft_limit", struct admission_policy, ttft_limit_ns, 0, 0, ANY - 1),
     COUNT("queued_tokens_max", struct admission_policy, queued_tokens_max, 0, 0, U32, NULL),

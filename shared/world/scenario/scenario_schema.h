@@ -63,6 +63,7 @@ extern const struct schema schema_draft;   /* of struct pool */
 extern const struct schema schema_replace; /* of struct pool */
 extern const struct schema schema_sharding;
 extern const struct schema schema_routing;
+extern const struct schema schema_routing_said; /* of struct scenario */
 extern const struct schema schema_admission;
 extern const struct schema schema_messenger;
 extern const struct schema schema_target;

@@ -235,7 +235,10 @@ bool scenario_write(const struct scenario *scenario, FILE *out)
         write_pool(out, &scenario->pools[k]);
     fprintf(out, "  },\n");
     write_load(out, &scenario->load);
-    write_section(out, "routing", &schema_routing, scenario);
+    fprintf(out, "  routing = { ");
+    write_fields(out, &schema_routing, scenario, NULL);
+    write_fields(out, &schema_routing_said, scenario, NULL);
+    fprintf(out, "},\n");
     write_section(out, "admission", &schema_admission, &scenario->admission);
     write_section(out, "messenger", &schema_messenger, &scenario->messenger);
     write_targets(out, &scenario->targets);
