@@ -286,8 +286,8 @@ static bool kept(const struct message *m)
     return m->kind == MESSAGE_PREFILLED;
 }
 
-/* Prompts that a decoder computes itself: because they are short, because the prefiller's queue is long, because enough is
- * cached, and because it has preempted them. Its pool holds about two of them. Tails come and go beside them. */
+/* Prompts that a decoder computes itself: because they are short, because the prefiller's queue is long, because enough
+ * is cached, and because it has preempted them. Its pool holds about two of them. Tails come and go beside them. */
 static void conditional_with(const char *provider)
 {
     const char *const options[] = {provider,
