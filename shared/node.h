@@ -57,21 +57,28 @@ enum fail_reason {
     FAIL_REFUSED = 5, /* the prefiller had no room for it */
 };
 
+/* Who computes the KV of a decode sequence again that was preempted. */
+enum recompute_policy {
+    RECOMPUTE_PREFILLER = 1, /* its prefiller, which hands it over again */
+    RECOMPUTE_DECODER = 2,   /* the decoder itself, in chunks beside its batch, as engines do that prefill and decode */
+};
+
 struct scheduler_policy {
     enum queue_policy queue;
-    uint32_t token_budget;    /* tokens one step may hold per group, decode tokens included */
-    uint32_t chunk_tokens;    /* most tokens of one prompt in one step; 0: as many as the budget allows */
-    uint32_t batch_max;       /* most decode sequences per group */
-    uint32_t headroom_tokens; /* KV held for output beyond what is needed now; allocation grows in this step */
-    uint32_t reserve_output;  /* 1: hold KV for the whole output at admission: no growth, no preemption */
-    uint32_t prefix_cache;    /* 1: keep and look up prefix blocks */
-    uint32_t tell_evictions;  /* 1: and tell the front which are no longer kept, with the next report */
-    uint32_t repeat_max;      /* most steps of one decode launch; 1: a launch per step */
-    uint32_t receive_steps;   /* mixed: while sequences decode, new prompts are looked for at every so many steps; 0: at
-                                 every one */
-    uint32_t gather_steps;    /* mixed, several groups: while sequences decode, new prompts wait until every group has
-                                 one, but no longer than so many steps: their groups step together, and a prompt in one
-                                 holds up all. 0: they do not wait */
+    enum recompute_policy recompute; /* of a decoder; 0: RECOMPUTE_PREFILLER */
+    uint32_t token_budget;           /* tokens one step may hold per group, decode tokens included */
+    uint32_t chunk_tokens;           /* most tokens of one prompt in one step; 0: as many as the budget allows */
+    uint32_t batch_max;              /* most decode sequences per group */
+    uint32_t headroom_tokens;        /* KV held for output beyond what is needed now; allocation grows in this step */
+    uint32_t reserve_output;         /* 1: hold KV for the whole output at admission: no growth, no preemption */
+    uint32_t prefix_cache;           /* 1: keep and look up prefix blocks */
+    uint32_t tell_evictions;         /* 1: and tell the front which are no longer kept, with the next report */
+    uint32_t repeat_max;             /* most steps of one decode launch; 1: a launch per step */
+    uint32_t receive_steps; /* mixed: while sequences decode, new prompts are looked for at every so many steps; 0: at
+                               every one */
+    uint32_t gather_steps;  /* mixed, several groups: while sequences decode, new prompts wait until every group has
+                               one, but no longer than so many steps: their groups step together, and a prompt in one
+                               holds up all. 0: they do not wait */
     /* Speculative decoding: a step verifies one token and this many drafted ones of every decode sequence; 0: none. */
     uint32_t draft_tokens;
     uint32_t acceptance_permille;              /* of a drafted token whose predecessors were all accepted */
@@ -144,11 +151,16 @@ struct node_config {
     uint32_t peer_count;
 };
 
-/* Whether prompts are computed here. */
+/* Whether steps of such an instance may hold tokens of prompts. */
+static inline bool role_prefills(enum node_role role, const struct conditional_policy *conditional,
+                                 const struct scheduler_policy *scheduler)
+{
+    return role != ROLE_DECODE || conditional_is_on(conditional) || scheduler->recompute == RECOMPUTE_DECODER;
+}
+
 static inline bool node_prefills(const struct node_config *config)
 {
-    return config->role == ROLE_PREFILL || config->role == ROLE_MIXED ||
-           (config->role == ROLE_DECODE && conditional_is_on(&config->conditional));
+    return role_prefills(config->role, &config->conditional, &config->scheduler);
 }
 
 struct node;

@@ -47,12 +47,18 @@ static uint64_t queue_key(const struct instance *instance, const struct sequence
     return 0;
 }
 
+/* The group with the fewest queued tokens; of a decoder's, which fill up with hand-overs too, the roomiest of these. */
 static uint32_t least_queued_group(const struct instance *instance)
 {
     uint32_t best = 0;
-    for (uint32_t g = 1; g < instance->config->group_count; g++)
-        if (instance->groups[g].queued_tokens < instance->groups[best].queued_tokens)
+    for (uint32_t g = 1; g < instance->config->group_count; g++) {
+        const struct group *a = &instance->groups[g];
+        const struct group *b = &instance->groups[best];
+        bool roomier =
+            instance->config->role == ROLE_DECODE && page_pool_available(&a->pool) > page_pool_available(&b->pool);
+        if (a->queued_tokens < b->queued_tokens || (a->queued_tokens == b->queued_tokens && roomier))
             best = g;
+    }
     return best;
 }
 

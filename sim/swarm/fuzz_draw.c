@@ -200,6 +200,7 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
         .count_min = count,
         .count_max = count,
         .engine = engine_neutral(),
+        .replace_ns = TIME_NEVER,
         .sharding_count = 1,
         .shardings = {draw_sharding(rng, &scenario->model, role)},
         .page_tokens = page_tokens,
@@ -212,12 +213,17 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
                       .token_budget = budget,
                       .chunk_tokens = one_in(rng, 2) ? between(rng, 1, budget) : 0,
                       .batch_max = batch,
+                      .recompute = RECOMPUTE_PREFILLER,
                       .headroom_tokens = between(rng, 0, 64),
                       .reserve_output = one_in(rng, 4),
                       .prefix_cache = tastes->prefixes && !one_in(rng, 4),
                       .repeat_max = one_in(rng, 3) ? 1 : 64},
     };
     name(pool->name, sizeof pool->name, pool_name);
+    if (role == ROLE_DECODE && budget % 3 == 0) { /* not drawn: older seeds draw what they drew */
+        pool->scheduler.recompute = RECOMPUTE_DECODER;
+        pool->scheduler.chunk_tokens = 1; /* so that much happens meanwhile */
+    }
     pool->draft.head = DRAFT_MTP;
     if (tastes->drafts && role != ROLE_PREFILL && !one_in(rng, 6))
         draw_draft(rng, &scenario->model, pool);
@@ -454,7 +460,9 @@ void fuzz_draw(uint64_t seed, struct drawn *drawn)
         draw_requests(&rng, &tastes, drawn);
     draw_policies(&rng, &tastes, scenario);
     fuzz_draw_faults(&rng, &tastes, drawn);
-    if (late_nacks)
+    if (late_nacks && seed % 4 == 3) /* not drawn: older seeds draw what they drew */
+        fuzz_draw_recomputes(&rng, drawn);
+    else if (late_nacks)
         fuzz_draw_late_nacks(&rng, drawn);
     for (uint32_t p = 0; p < scenario->pool_count; p++)
         fuzz_fit(drawn, p);

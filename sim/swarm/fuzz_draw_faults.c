@@ -244,9 +244,8 @@ void fuzz_draw_faults(struct rng *rng, const struct tastes *tastes, struct drawn
     }
 }
 
-/* Transfers of so few writes that all have landed when the fabric gives up, which is told much later, in pools so short
- * that sequences are preempted: a refusal then meets a request that waits for pages once more. */
-void fuzz_draw_late_nacks(struct rng *rng, struct drawn *drawn)
+/* Pools so short that sequences of a few tokens are preempted. */
+static void shorten_pools(struct drawn *drawn)
 {
     struct scenario *scenario = &drawn->scenario;
     scenario->model.layers = scenario->model.full_layers = 1;
@@ -261,6 +260,14 @@ void fuzz_draw_late_nacks(struct rng *rng, struct drawn *drawn)
         pool->scheduler.token_budget = max_u32(pool->scheduler.token_budget, 6 * (1 + pool->scheduler.draft_tokens));
         drawn->pages[p] = max_u32(3, 60 / pool->page_tokens);
     }
+}
+
+/* Transfers of so few writes that all have landed when the fabric gives up, which is told much later, in pools so short
+ * that sequences are preempted: a refusal then meets a request that waits for pages once more. */
+void fuzz_draw_late_nacks(struct rng *rng, struct drawn *drawn)
+{
+    struct scenario *scenario = &drawn->scenario;
+    shorten_pools(drawn);
     scenario->load.prompt.high = scenario->load.output.high = 1;
     for (uint32_t i = 0; i < drawn->requests.count; i++) {
         struct listed_request *request = &drawn->requests.item[i];
@@ -277,4 +284,31 @@ void fuzz_draw_late_nacks(struct rng *rng, struct drawn *drawn)
     struct fault *stall = add_fault(rng, drawn, FAULT_STALL);
     stall->count = 0;
     stall->delay_ns = scaled(rng, 4 * NS_PER_MS);
+}
+
+/* A prefiller dies at once, and is missed while requests that it was chosen for, but that had nothing to ask of it, are
+ * computed again by their decoders. */
+void fuzz_draw_recomputes(struct rng *rng, struct drawn *drawn)
+{
+    struct scenario *scenario = &drawn->scenario;
+    shorten_pools(drawn);
+    for (uint32_t p = 0; p < scenario->pool_count; p++) {
+        if (scenario->pools[p].role != ROLE_DECODE)
+            continue;
+        scenario->pools[p].scheduler.recompute = RECOMPUTE_DECODER;
+        scenario->pools[p].scheduler.chunk_tokens = 1;
+    }
+    scenario->load.prompt.high = 1;
+    for (uint32_t i = 0; i < drawn->requests.count; i++) {
+        struct listed_request *request = &drawn->requests.item[i];
+        request->prompt_tokens = 1;
+        request->output_tokens = between(rng, 20, 45);
+        request->at_ns = SUSPECTED_NS - 1 - (int64_t)((drawn->requests.count - i) * NS_PER_MS / 8);
+        scenario->load.output.high = max_u32(scenario->load.output.high, request->output_tokens);
+    }
+    drawn->faults.count = 0;
+    struct fault *fault = add_plain(drawn, FAULT_KILL);
+    draw_one_of(rng, scenario, ROLE_PREFILL, fault->node);
+    if (one_in(rng, 2))
+        fault->back_ns = SUSPECTED_NS - scaled(rng, NS_PER_MS); /* its replacement is heard of first */
 }

@@ -66,4 +66,7 @@ void fuzz_draw_faults(struct rng *rng, const struct tastes *tastes, struct drawn
 /* Makes something else of the whole: refusals that come late. There are prefillers and decoders. */
 void fuzz_draw_late_nacks(struct rng *rng, struct drawn *drawn);
 
+/* The same: decoders that compute again. The load lists its requests. */
+void fuzz_draw_recomputes(struct rng *rng, struct drawn *drawn);
+
 #endif

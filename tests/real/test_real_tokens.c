@@ -61,28 +61,69 @@ static void finish(struct real_run *run, const char *scenario, const char *const
 
 /* A decoder with room for about two requests, and prompts that are computed in chunks of 16: produced tokens are read
  * in the middle of chunks, at their start, and after the last one. */
-static void preempted_decoder(void **state)
+static void preempted_decoder_and(const char *recompute, bool asks_again)
 {
-    (void)state;
-    static const char *const options[] = {"--provider=tcp",
-                                          "--verify",
-                                          "--set=load.requests=24",
-                                          "--set=load.rate=per_second(200)",
-                                          "--set=load.output=uniform(20,60)",
-                                          "--set=pools.prefill.chunk=16",
-                                          "--set=pools.decode.count=1",
-                                          "--set=pools.decode.headroom=1",
-                                          "--set=pools.decode.memory_utilization=percent(3)",
-                                          "--set=expect=nil",
-                                          "--limit=120",
-                                          NULL};
+    const char *const options[] = {"--provider=tcp",
+                                   recompute,
+                                   "--set=pools.decode.token_budget=32",
+                                   "--verify",
+                                   "--set=load.requests=24",
+                                   "--set=load.rate=per_second(200)",
+                                   "--set=load.output=uniform(20,60)",
+                                   "--set=pools.prefill.chunk=16",
+                                   "--set=pools.decode.chunk=16",
+                                   "--set=pools.decode.count=1",
+                                   "--set=pools.decode.headroom=1",
+                                   "--set=pools.decode.memory_utilization=percent(3)",
+                                   "--set=expect=nil",
+                                   "--limit=120",
+                                   NULL};
     struct real_run run;
     struct run_report report;
     real_run_start(&run, GQA, options);
     finish(&run, GQA, options, &report);
     assert_int_equal(report.completed, 24);
     assert_true(preemptions(&report) > 0);
-    assert_true(real_run_heard(&run, 1, computes_produced) + real_run_heard(&run, 2, computes_produced) > 0);
+    bool asked = real_run_heard(&run, 1, computes_produced) + real_run_heard(&run, 2, computes_produced) > 0;
+    assert_int_equal(asked, asks_again);
+    run_report_free(&report);
+    real_run_free(&run);
+}
+
+static void preempted_decoder(void **state)
+{
+    (void)state;
+    preempted_decoder_and("--set=pools.decode.recompute='prefiller'", true);
+}
+
+/* The decoder computes prompt and produced tokens itself, in chunks beside its batch; tails of others stay whole. */
+static void preempted_decoder_recomputes(void **state)
+{
+    (void)state;
+    preempted_decoder_and("--set=pools.decode.recompute='decoder'", false);
+}
+
+static void preempted_attention_groups_and(const char *recompute, bool asks_again)
+{
+    const char *const options[] = {"--provider=shm",
+                                   recompute,
+                                   "--set=pools.decode.token_budget=32",
+                                   "--verify",
+                                   "--set=load.requests=24",
+                                   "--set=load.rate=per_second(200)",
+                                   "--set=load.output=uniform(20,60)",
+                                   "--set=pools.decode.headroom=1",
+                                   "--set=pools.decode.memory_utilization=percent(2)",
+                                   "--set=expect=nil",
+                                   "--limit=120",
+                                   NULL};
+    struct real_run run;
+    struct run_report report;
+    real_run_start(&run, MLA, options);
+    finish(&run, MLA, options, &report);
+    assert_int_equal(report.completed, 24);
+    assert_true(preemptions(&report) > 0);
+    assert_int_equal(real_run_heard(&run, 1, computes_produced) > 0, asks_again);
     run_report_free(&report);
     real_run_free(&run);
 }
@@ -90,25 +131,13 @@ static void preempted_decoder(void **state)
 static void preempted_attention_groups(void **state)
 {
     (void)state;
-    static const char *const options[] = {"--provider=shm",
-                                          "--verify",
-                                          "--set=load.requests=24",
-                                          "--set=load.rate=per_second(200)",
-                                          "--set=load.output=uniform(20,60)",
-                                          "--set=pools.decode.headroom=1",
-                                          "--set=pools.decode.memory_utilization=percent(2)",
-                                          "--set=expect=nil",
-                                          "--limit=120",
-                                          NULL};
-    struct real_run run;
-    struct run_report report;
-    real_run_start(&run, MLA, options);
-    finish(&run, MLA, options, &report);
-    assert_int_equal(report.completed, 24);
-    assert_true(preemptions(&report) > 0);
-    assert_true(real_run_heard(&run, 1, computes_produced) > 0);
-    run_report_free(&report);
-    real_run_free(&run);
+    preempted_attention_groups_and("--set=pools.decode.recompute='prefiller'", true);
+}
+
+static void preempted_attention_groups_recompute(void **state)
+{
+    (void)state;
+    preempted_attention_groups_and("--set=pools.decode.recompute='decoder'", false);
 }
 
 /* Both roles in one: a preempted sequence computes its prompt and its own tokens again. */
@@ -331,7 +360,9 @@ int main(int argc, char **argv)
         return status;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(preempted_decoder),
+        cmocka_unit_test(preempted_decoder_recomputes),
         cmocka_unit_test(preempted_attention_groups),
+        cmocka_unit_test(preempted_attention_groups_recompute),
         cmocka_unit_test(preempted_mixed),
         cmocka_unit_test(taken_over_with_tokens),
         cmocka_unit_test(killed_decoder),

@@ -242,7 +242,7 @@ struct scenario {
 /* Whether instances of the pool compute prompts. */
 static inline bool scenario_prefills(const struct scenario *scenario, const struct pool *pool)
 {
-    return pool->role != ROLE_DECODE || conditional_is_on(&scenario->conditional);
+    return role_prefills(pool->role, &scenario->conditional, &pool->scheduler);
 }
 
 /* Whose kinds of step its instances take. */

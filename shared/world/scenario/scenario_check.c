@@ -175,6 +175,9 @@ static void check_pool(const struct cursor *root, const struct scenario *scenari
                          "must hold the %u tokens that each sequence of a batch (batch_max, %u) verifies, "
                          "not %u",
                          verified, pool->scheduler.batch_max, pool->scheduler.token_budget);
+    snprintf(path, sizeof path, "pools.%s.recompute", pool->name);
+    if (pool->role != ROLE_DECODE && pool->scheduler.recompute == RECOMPUTE_DECODER)
+        scenario_fail_at(root, path, "has a meaning in decode pools; a mixed instance recomputes itself");
     snprintf(path, sizeof path, "pools.%s.redundant_experts", pool->name);
     if (pool->experts_redundant > scenario->model.experts)
         scenario_fail_at(root, path, "must be at most the model's experts (%u), not %u", scenario->model.experts,

@@ -159,8 +159,7 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
     visit_draft(walk, pool);
     visit_placement(walk, pool);
     snprintf(path, sizeof path, "pools.%s", pool->name);
-    if (pool_replaces(pool)) /* as with drafts: other scenarios mean what they meant */
-        visit_fields(walk, path, &schema_replace, pool);
+    visit_said(walk, path, &schema_pool_more, pool);
     snprintf(path, sizeof path, "pools.%s.machine", pool->name);
     visit_fields(walk, path, &schema_machine, &pool->hardware);
     visit_said(walk, path, &schema_machine_nics, &pool->hardware);

@@ -283,7 +283,8 @@ static void read_placement(const struct cursor *pool, struct placement *placemen
 
 static void read_pool(const struct cursor *pools, const char *name, struct pool *pool)
 {
-    static const char *const others[] = {"draft", "engine", "machine", "placement", "plan", "replace", "shardings"};
+    static const char *const others[] = {"draft", "engine",    "machine", "placement",
+                                         "plan",  "recompute", "replace", "shardings"};
     lua_State *L = pools->reader->L;
     cursor_push_table(pools, name, "pool");
     struct cursor cursor = cursor_below(pools, name);
@@ -293,7 +294,7 @@ static void read_pool(const struct cursor *pools, const char *name, struct pool 
     read_plan_range(&cursor, pool);
     read_shardings(&cursor, pool);
     read_draft(&cursor, pool);
-    read_fields(&cursor, &schema_replace, pool);
+    read_fields(&cursor, &schema_pool_more, pool);
     read_placement(&cursor, &pool->placement);
     read_machine(&cursor, &pool->hardware);
     read_engine(&cursor, &pool->engine);

@@ -203,10 +203,13 @@ static const struct field draft_fields[] = {
 };
 const struct schema schema_draft = {draft_fields, LENGTH(draft_fields)};
 
-static const struct field replace_fields[] = {
+static const struct field_name recompute_names[] = {{"prefiller", RECOMPUTE_PREFILLER}, {"decoder", RECOMPUTE_DECODER}};
+
+static const struct field pool_more_fields[] = {
     TIME("replace", struct pool, replace_ns, TIME_NEVER, 1, ANY),
+    NAME("recompute", struct pool, scheduler.recompute, RECOMPUTE_PREFILLER, recompute_names),
 };
-const struct schema schema_replace = {replace_fields, LENGTH(replace_fields)};
+const struct schema schema_pool_more = {pool_more_fields, LENGTH(pool_more_fields)};
 
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};

@@ -59,8 +59,8 @@ extern const struct schema schema_steps_draft;
 extern const struct schema schema_steps_flight;
 extern const struct schema schema_pool;
 extern const struct schema schema_engine;
-extern const struct schema schema_draft;   /* of struct pool */
-extern const struct schema schema_replace; /* of struct pool */
+extern const struct schema schema_draft;     /* of struct pool */
+extern const struct schema schema_pool_more; /* of struct pool: keys that mean nothing where they are not said */
 extern const struct schema schema_sharding;
 extern const struct schema schema_routing;
 extern const struct schema schema_routing_said; /* of struct scenario */

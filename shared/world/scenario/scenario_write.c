@@ -120,6 +120,7 @@ static void write_pool(FILE *out, const struct pool *pool)
 {
     fprintf(out, "    [\"%s\"] = pool {\n      ", pool->name);
     write_fields(out, &schema_pool, pool, NULL);
+    write_fields(out, &schema_pool_more, pool, NULL);
     if (pool->count_min != pool->count || pool->count_max != pool->count)
         fprintf(out, "plan = { %" PRIu32 ", %" PRIu32 " }, ", pool->count_min, pool->count_max);
     if (pool->placement.kind != PLACEMENT_APART) {
