@@ -59,13 +59,13 @@ enum fail_reason {
 
 /* Who computes the KV of a decode sequence again that was preempted. */
 enum recompute_policy {
-    RECOMPUTE_PREFILLER = 1, /* its prefiller, which hands it over again */
-    RECOMPUTE_DECODER = 2,   /* the decoder itself, in chunks beside its batch, as engines do that prefill and decode */
+    RECOMPUTE_PREFILLER = 0, /* its prefiller, which hands it over again */
+    RECOMPUTE_DECODER = 1,   /* the decoder itself, in chunks beside its batch, as engines do that prefill and decode */
 };
 
 struct scheduler_policy {
     enum queue_policy queue;
-    enum recompute_policy recompute; /* of a decoder; 0: RECOMPUTE_PREFILLER */
+    enum recompute_policy recompute; /* of a decoder */
     uint32_t token_budget;           /* tokens one step may hold per group, decode tokens included */
     uint32_t chunk_tokens;           /* most tokens of one prompt in one step; 0: as many as the budget allows */
     uint32_t batch_max;              /* most decode sequences per group */
