@@ -93,9 +93,11 @@ struct messenger_policy {
 };
 
 struct admission_policy {
-    int64_t ttft_limit_ns;         /* reject when the expected wait for prefill exceeds this; 0: admit all */
-    uint32_t queued_tokens_max;    /* reject when every prefiller has more queued; 0: no such limit */
-    uint64_t prefill_tokens_per_s; /* what the expectation is computed with */
+    int64_t ttft_limit_ns;             /* reject when the expected wait for prefill exceeds this; 0: admit all */
+    uint32_t queued_tokens_max;        /* reject when every prefiller has more queued; 0: no such limit */
+    uint64_t prefill_tokens_per_s;     /* what the expectation is computed with */
+    uint32_t decode_load_max_permille; /* reject when this share of every decoder's KV would be held, waited for or
+                                          promised; 0: no such limit */
 };
 
 /* When a decoder computes a prompt itself instead of asking a prefiller: Dynamo's conditional disaggregation, under its
@@ -111,10 +113,17 @@ static inline bool conditional_is_on(const struct conditional_policy *policy)
     return policy->max_local_prefill_length > 0 || policy->max_prefill_queue_size > 0;
 }
 
+/* Whether admission has to know what prompts find cached: their expected wait is that of the rest. */
+static inline bool admission_counts_cached(const struct admission_policy *policy)
+{
+    return policy->ttft_limit_ns > 0 || policy->queued_tokens_max > 0;
+}
+
 /* What a node knows of another at set-up. */
 struct peer_config {
     uint32_t node;
     enum node_role role;
+    bool caches; /* keeps prefixes of prompts */
     uint32_t group_count;
     uint32_t pages_per_group;
     struct kv_geometry geometry; /* unused for the front */

@@ -21,7 +21,8 @@ void front_make(struct front *front, struct arena *arena, const struct node_conf
     front->unused = arena_take(arena, slots, sizeof *front->unused);
     index_map_make(&front->by_id, arena, slots);
     front->buffer = arena_take(arena, MESSAGE_BYTES_MAX, 1);
-    if (config->prefill_router == ROUTER_PREFIX_AWARE || config->decode_router == ROUTER_PREFIX_AWARE)
+    if (router_remembers(config, ROLE_PREFILL, config->prefill_router) ||
+        router_remembers(config, ROLE_DECODE, config->decode_router))
         front->evicted = arena_take(arena, EVICTIONS_MAX, sizeof *front->evicted);
     if (arena->memory == NULL)
         return;
@@ -66,6 +67,7 @@ static void forget_queued(struct front *front, struct front_request *r)
     r->queued = false;
     struct router_member *m = prefiller_of(front, r);
     m->queued_requests--;
+    m->tokens_to_compute -= r->uncached;
     if (m->config->role == ROLE_DECODE)
         return; /* counts what it serves, to the end */
     CHECK(m->queued_tokens >= r->prompt_tokens);
@@ -116,6 +118,7 @@ static void count_route(struct front *front, uint32_t slot)
     if (prefiller != decoder)
         prefiller->queued_tokens += r->prompt_tokens;
     prefiller->queued_requests++;
+    prefiller->tokens_to_compute += r->uncached;
     r->queued = true;
     promise_pages(front, decoder, slot);
 }
@@ -244,9 +247,12 @@ static bool route(struct front *front, uint32_t slot, uint32_t avoid)
     };
     if (!choose(front, r, &spec, avoid))
         return false;
-    if (r->prefiller != NO_MEMBER)
+    bool kept = r->prefiller == NO_MEMBER;
+    r->uncached =
+        router_uncached(&front->routers[kept ? r->role : ROLE_PREFILL], kept ? r->decoder : r->prefiller, &spec);
+    if (!kept)
         router_remember(&front->routers[ROLE_PREFILL], r->prefiller, &spec);
-    if (r->prefiller == NO_MEMBER || conditional_is_on(&front->config->conditional))
+    if (kept || conditional_is_on(&front->config->conditional))
         router_remember(&front->routers[r->role], r->decoder, &spec);
     count_route(front, slot);
     send_request(front, slot);
@@ -259,14 +265,24 @@ static enum reject_reason admit(struct front *front, const struct request_spec *
         return REJECT_DUPLICATE;
     if (front->unused_count == 0)
         return REJECT_QUEUE_FULL;
-    uint64_t queued =
-        min_u64(router_least_queued(&front->routers[ROLE_PREFILL]), router_least_queued(&front->routers[ROLE_MIXED]));
+    const struct router *prefillers = &front->routers[ROLE_PREFILL];
+    const struct router *mixed = &front->routers[ROLE_MIXED];
+    const struct router *decoders = &front->routers[ROLE_DECODE];
+    const struct admission_policy *policy = &front->config->admission;
+    struct admission_outlook outlook = {
+        .queued_tokens = min_u64(router_least_to_compute(prefillers, NULL), router_least_to_compute(mixed, NULL)),
+    };
+    if (policy->ttft_limit_ns > 0)
+        outlook.tokens_to_first =
+            min_u64(router_least_to_compute(prefillers, spec), router_least_to_compute(mixed, spec));
+    if (policy->decode_load_max_permille > 0)
+        outlook.decode_load_permille = min_u64(router_least_load(decoders, spec), router_least_load(mixed, spec));
     bool alone = conditional_is_on(&front->config->conditional);
-    if (queued == UINT64_MAX && alone && router_least_queued(&front->routers[ROLE_DECODE]) != UINT64_MAX)
-        queued = 0; /* decoders compute their prompts */
-    if (queued == UINT64_MAX)
+    if (outlook.queued_tokens == UINT64_MAX && alone && router_least_to_compute(decoders, NULL) != UINT64_MAX)
+        outlook.queued_tokens = outlook.tokens_to_first = 0; /* decoders compute their prompts */
+    if (outlook.queued_tokens == UINT64_MAX)
         return REJECT_NO_INSTANCE;
-    return admission_check(&front->config->admission, queued, spec->prompt_tokens);
+    return admission_check(&front->config->admission, &outlook);
 }
 
 void front_arrival(struct front *front, const struct request_spec *spec)

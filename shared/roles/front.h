@@ -26,6 +26,7 @@ struct front_request {
     uint32_t block_count;
     uint32_t number; /* how-manyth request to its decoder this attempt was */
     uint32_t pages_promised;
+    uint32_t uncached;    /* of its prompt, on the member that computes it, as expected when it was sent */
     uint32_t unseen_next; /* in its decoder's list */
     bool queued;          /* counted among what waits for its prompt to be computed */
     bool first_token;     /* the client has it */

@@ -122,14 +122,14 @@ struct defaults {
 static const struct field question_fields[] = {
     {"question", FIELD_TEXT, 0, true, AT(struct suite, question), 0, 0, INT64_MAX, NULL, NULL, 0},
 };
-static const struct schema schema_question = {question_fields, LENGTH(question_fields)};
+static const struct schema schema_question = {question_fields, LENGTH(question_fields), 0};
 
 static const struct field default_fields[] = {
     {"seeds", FIELD_COUNT, 0, false, AT(struct defaults, seeds), 5, 1, SUITE_SEEDS_MAX, "SUITE_SEEDS_MAX", NULL, 0},
     {"tolerance", FIELD_QUANTITY, QUANTITY_SHARE, false, AT(struct defaults, tolerance_permille), 10, 0, 1000, NULL,
      NULL, 0},
 };
-static const struct schema schema_defaults = {default_fields, LENGTH(default_fields)};
+static const struct schema schema_defaults = {default_fields, LENGTH(default_fields), 0};
 static const char *const suite_keys[] = {"question", "cases"};
 
 /* Absent, the first two are the suite's. */
@@ -141,7 +141,7 @@ static const struct field case_fields[] = {
     {"scenario", FIELD_TEXT, 0, true, AT(struct suite_case, scenario), 0, 0, INT64_MAX, NULL, NULL, 0},
     {"name", FIELD_TEXT, 0, false, AT(struct suite_case, name), 0, 0, INT64_MAX, NULL, NULL, 0},
 };
-static const struct schema schema_case = {case_fields, LENGTH(case_fields)};
+static const struct schema schema_case = {case_fields, LENGTH(case_fields), 0};
 static const char *const case_keys[] = {"set", "watch"};
 
 static void name_of_file(const char *path, char *name, size_t size)

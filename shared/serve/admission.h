@@ -6,9 +6,15 @@
 
 #include "node.h"
 
-/* REJECT_NONE or REJECT_ADMISSION. `least_queued_tokens`: of the prefiller with the shortest queue. The expected wait
- * is that queue and the request's own prompt at the policy's rate. */
-enum reject_reason admission_check(const struct admission_policy *policy, uint64_t least_queued_tokens,
-                                   uint32_t prompt_tokens);
+/* What the front expects of a request where it would fare best. */
+struct admission_outlook {
+    uint64_t queued_tokens;        /* to compute before it, on the prefiller with the fewest */
+    uint64_t tokens_to_first;      /* to compute until its prompt is done, its own that are not cached included, on the
+                                      prefiller with the fewest */
+    uint64_t decode_load_permille; /* of the KV of the decoder with the smallest share, this request's included */
+};
+
+/* REJECT_NONE or REJECT_ADMISSION. */
+enum reject_reason admission_check(const struct admission_policy *policy, const struct admission_outlook *outlook);
 
 #endif

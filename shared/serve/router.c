@@ -42,6 +42,12 @@ static void memory_make(struct prefix_memory *memory, struct arena *arena, uint3
     memory->alive = arena_take(arena, memory->words, sizeof *memory->alive);
 }
 
+bool router_remembers(const struct node_config *config, enum node_role role, enum router_policy policy)
+{
+    bool counts = config->prefix_block_tokens > 0 && admission_counts_cached(&config->admission);
+    return policy == ROUTER_PREFIX_AWARE || (counts && role != ROLE_DECODE);
+}
+
 void router_make(struct router *router, struct arena *arena, const struct node_config *config, enum node_role role,
                  enum router_policy policy)
 {
@@ -53,7 +59,7 @@ void router_make(struct router *router, struct arena *arena, const struct node_c
     router->by_node = arena_take(arena, router->node_limit, sizeof *router->by_node);
     router->members = arena_take(arena, router->count, sizeof *router->members);
     router->matched = arena_take(arena, router->count, sizeof *router->matched);
-    if (policy == ROUTER_PREFIX_AWARE && router->count > 0)
+    if (router->count > 0 && router_remembers(config, role, policy))
         memory_make(&router->memory, arena, memory_cells(config, role), router->count);
     if (arena->memory == NULL)
         return;
@@ -268,11 +274,41 @@ uint32_t router_member_of(const struct router *router, uint32_t node)
     return node < router->node_limit && router->by_node[node] != 0 ? router->by_node[node] - 1u : NO_MEMBER;
 }
 
-uint64_t router_least_queued(const struct router *router)
+uint32_t router_uncached(const struct router *router, uint32_t member, const struct request_spec *request)
+{
+    const struct prefix_memory *memory = &router->memory;
+    uint32_t b = 0;
+    bool caches = memory->hashes != NULL && router->members[member].config->caches;
+    for (; caches && b < request->block_count; b++) {
+        size_t cell = cell_of(memory, request->blocks[b]);
+        if (cell == NO_CELL || (members_at(memory, cell)[member / 64] >> member % 64 & 1) == 0)
+            break;
+    }
+    return request->prompt_tokens - min_u32(request->prompt_tokens, b * request->block_tokens);
+}
+
+uint64_t router_least_to_compute(const struct router *router, const struct request_spec *request)
 {
     uint64_t least = UINT64_MAX;
-    for (uint32_t m = 0; m < router->count; m++)
-        if (!router->members[m].lost)
-            least = min_u64(least, router->members[m].queued_tokens);
+    for (uint32_t m = 0; m < router->count; m++) {
+        if (router->members[m].lost)
+            continue;
+        uint64_t own = request == NULL ? 0 : router_uncached(router, m, request);
+        least = min_u64(least, router->members[m].tokens_to_compute + own);
+    }
+    return least;
+}
+
+uint64_t router_least_load(const struct router *router, const struct request_spec *request)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < router->count; i++) {
+        const struct router_member *m = &router->members[i];
+        uint64_t total = pages_total(m->config);
+        uint64_t held = total - min_u64(total, m->pages_available);
+        uint64_t asked = m->pages_wanted + m->pages_promised + kv_pages(&m->config->geometry, request->prompt_tokens);
+        if (!m->lost)
+            least = min_u64(least, mul_div_ceil_u64(held + asked, 1000, total));
+    }
     return least;
 }

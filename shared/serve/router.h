@@ -20,16 +20,19 @@ struct router_member {
     uint64_t queued_tokens;   /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens
                                  of the requests it is serving */
     uint32_t queued_requests; /* of those, requests whose prompts are not yet computed */
-    uint64_t pages_available; /* as last reported */
-    uint64_t pages_wanted;    /* likewise: by requests that wait there */
-    uint64_t pages_promised;  /* to requests sent that the last report does not know of */
-    uint32_t number;          /* of the last request sent */
-    uint32_t unseen_first;    /* the front's requests that pages are promised to, in the order of their numbers */
+    uint64_t tokens_to_compute; /* of the queued tokens, those that were not expected to be cached; only where admission
+                                   looks at them */
+    uint64_t pages_available;   /* as last reported */
+    uint64_t pages_wanted;      /* likewise: by requests that wait there */
+    uint64_t pages_promised;    /* to requests sent that the last report does not know of */
+    uint32_t number;            /* of the last request sent */
+    uint32_t unseen_first;      /* the front's requests that pages are promised to, in the order of their numbers */
     uint32_t unseen_last;
 };
 
 /* Which members have probably cached a prefix block: a table of buckets, a bit a member in each cell. A block is there
- * until all its members have evicted it, or until a full bucket needs its cell. Only for ROUTER_PREFIX_AWARE. */
+ * until all its members have evicted it, or until a full bucket needs its cell. Only for ROUTER_PREFIX_AWARE and where
+ * admission counts what is cached. */
 struct prefix_memory {
     uint64_t *hashes;
     uint64_t *members; /* `words` a cell */
@@ -51,6 +54,9 @@ struct router {
     uint64_t *matched; /* scratch, tokens by member */
 };
 
+/* Whether such a router keeps what members have probably cached. */
+bool router_remembers(const struct node_config *config, enum node_role role, enum router_policy policy);
+
 /* Members are the peers of `role`, in the order of `config->peers`. */
 void router_make(struct router *router, struct arena *arena, const struct node_config *config, enum node_role role,
                  enum router_policy policy);
@@ -71,7 +77,15 @@ void router_rejoin(struct router *router, uint32_t member, uint32_t incarnation)
 /* UINT32_MAX when the node is not a member. */
 uint32_t router_member_of(const struct router *router, uint32_t node);
 
-/* The least of the live members' queued tokens; UINT64_MAX when none is alive. */
-uint64_t router_least_queued(const struct router *router);
+/* Tokens of the request that the member would have to compute, as far as is known here. */
+uint32_t router_uncached(const struct router *router, uint32_t member, const struct request_spec *request);
+
+/* The least that a live member has to compute, the request's own tokens included where there is one (not NULL);
+ * UINT64_MAX when none is alive. */
+uint64_t router_least_to_compute(const struct router *router, const struct request_spec *request);
+
+/* The smallest share of a live member's KV that would be held, waited for or promised, in thousandths, if it were given
+ * the request; UINT64_MAX when none is alive. */
+uint64_t router_least_load(const struct router *router, const struct request_spec *request);
 
 #endif

@@ -264,7 +264,8 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
     };
     enum router_policy router = pool->role == ROLE_DECODE ? scenario->decode_router : scenario->prefill_router;
     builder->deployment->configs[node].scheduler.tell_evictions =
-        scenario_prefills(scenario, pool) && pool->scheduler.prefix_cache && router == ROUTER_PREFIX_AWARE;
+        scenario_prefills(scenario, pool) && pool->scheduler.prefix_cache &&
+        (router == ROUTER_PREFIX_AWARE || admission_counts_cached(&scenario->admission));
     builder->deployment->configs[node].scheduler.receive_steps = pool->engine.receive_steps;
     builder->deployment->configs[node].scheduler.gather_steps = pool->engine.gather_steps;
 }
@@ -339,6 +340,7 @@ static void make_peers(struct deployment *deployment)
             *next++ = (struct peer_config){
                 .node = i,
                 .role = config->role,
+                .caches = config->scheduler.prefix_cache != 0,
                 .group_count = config->group_count,
                 .pages_per_group = config->pages_per_group,
                 .geometry = config->geometry,

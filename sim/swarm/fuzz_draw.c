@@ -213,7 +213,6 @@ static void draw_pool(struct rng *rng, const struct tastes *tastes, struct drawn
                       .token_budget = budget,
                       .chunk_tokens = one_in(rng, 2) ? between(rng, 1, budget) : 0,
                       .batch_max = batch,
-                      .recompute = RECOMPUTE_PREFILLER,
                       .headroom_tokens = between(rng, 0, 64),
                       .reserve_output = one_in(rng, 4),
                       .prefix_cache = tastes->prefixes && !one_in(rng, 4),
@@ -389,6 +388,8 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
                                                         .prefill_tokens_per_s = between(rng, 10000, 1000000)};
     if (one_in(rng, 8))
         scenario->admission.queued_tokens_max = between(rng, 50, 600);
+    if (scenario->admission.queued_tokens_max % 2 == 1) /* not drawn: older seeds draw what they drew */
+        scenario->admission.decode_load_max_permille = 10 * scenario->admission.queued_tokens_max;
     scenario->messenger = (struct messenger_policy){
         .deadline_ns = one_in(rng, 6) ? TIME_NEVER : (int64_t)between(rng, 1, 5000) * NS_PER_MS,
         .attempts_max = between(rng, 1, 4),

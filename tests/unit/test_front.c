@@ -418,6 +418,85 @@ static void test_the_admission_policy(void **state)
                          "send n2 request r4 to n1 attempt 0 produced 0\n");
 }
 
+/* What is cached where a prompt would go takes nothing: its wait is that of the rest. */
+static void test_admission_counts_what_is_cached(void **state)
+{
+    (void)state;
+    static const uint64_t blocks[] = {11, 12, 13};
+    cluster.config[FRONT].admission =
+        (struct admission_policy){.ttft_limit_ns = NS_PER_S, .prefill_tokens_per_s = 1000};
+    cluster.config[FRONT].request_blocks_max = 3;
+    cluster.config[FRONT].prefix_block_tokens = 256;
+    begin();
+    peers[0].caches = true; /* node 1: a prompt that goes there is found there */
+    front.traces = false;
+    struct request_spec spec = {
+        .id = 1,
+        .prompt_tokens = 900,
+        .output_tokens = 3,
+        .deadline_ns = TIME_NEVER,
+        .block_tokens = 256,
+        .block_count = 3,
+        .blocks = blocks,
+    };
+    const struct event event = {.kind = EVENT_ARRIVAL, .status = ARRIVAL_NEW, .data = &spec};
+    lone_event(&front, &event); /* to node 1 */
+    spec.id = 2;
+    spec.block_count = 0;
+    lone_event(&front, &event); /* to node 3 */
+    lone_forget(&front);
+    front.traces = true;
+    spec.id = 3;
+    lone_event(&front, &event);
+    assert_calls(&front, "trace arrived r3 900 3\n"
+                         "trace rejected r3 4 0\n");
+    report(1, MESSAGE_PREFILLED, 1, 0, 0);
+    spec = (struct request_spec){.id = 4,
+                                 .prompt_tokens = 1700,
+                                 .output_tokens = 3,
+                                 .deadline_ns = TIME_NEVER,
+                                 .block_tokens = 256,
+                                 .block_count = 3,
+                                 .blocks = blocks};
+    lone_event(&front, &event); /* 932 to compute at node 1 */
+    assert_calls(&front, "trace arrived r4 1700 3\n"
+                         "trace routed r4 2 1\n"
+                         "send n2 request r4 to n1 attempt 0 produced 0\n");
+    spec.id = 5;
+    spec.prompt_tokens = 836; /* 68 more */
+    lone_event(&front, &event);
+    assert_calls(&front, "trace arrived r5 836 3\n"
+                         "trace routed r5 5 3\n"
+                         "send n5 request r5 to n3 attempt 0 produced 0\n");
+    spec.id = 6;
+    spec.prompt_tokens = 837;
+    lone_event(&front, &event);
+    assert_calls(&front, "trace arrived r6 837 3\n"
+                         "trace rejected r6 4 0\n");
+}
+
+/* What decoders hold, and what they have been sent since they said so. */
+static void test_admission_looks_at_decoders(void **state)
+{
+    (void)state;
+    cluster.config[FRONT].admission = (struct admission_policy){.decode_load_max_permille = 500};
+    begin_with_one_each();
+    uint32_t pages = cluster.peers_of_front[1].pages_per_group * cluster.peers_of_front[1].group_count;
+    uint32_t page = cluster.peers_of_front[1].geometry.page_tokens;
+    front.traces = false;
+    arrive(1, pages / 2 * page);
+    lone_forget(&front);
+    front.traces = true;
+    arrive(2, 1);
+    assert_calls(&front, "trace arrived r2 1 3\n"
+                         "trace rejected r2 4 0\n");
+    report_load(2, MESSAGE_FINISHED, 1, 1, pages - 1); /* one is kept by others */
+    arrive(3, (pages / 2 - 1) * page);
+    assert_calls(&front, "trace arrived r3 496 3\n"
+                         "trace routed r3 2 1\n"
+                         "send n2 request r3 to n1 attempt 0 produced 0\n");
+}
+
 /* ---- Aborts
  * ---------------------------------------------------------------------------------------------------------- */
 
@@ -613,6 +692,8 @@ int main(void)
         CASE(test_a_full_table),
         CASE(test_no_instance_of_a_role),
         CASE(test_the_admission_policy),
+        CASE(test_admission_counts_what_is_cached),
+        CASE(test_admission_looks_at_decoders),
         CASE(test_an_abort_goes_to_the_decoder),
         CASE(test_an_abort_crosses_the_end),
         CASE(test_an_abort_follows_the_request),

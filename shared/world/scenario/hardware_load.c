@@ -35,8 +35,7 @@ static void run(lua_State *L, const char *name)
 
 static int load_protected(lua_State *L)
 {
-    static const char *const others[] = {"between_instances", "nic", "nics", "steps"};
-    static const char *const nic_others[] = {"posting_by"};
+    static const char *const others[] = {"nic", "steps"};
     struct request *request = lua_touserdata(L, 1);
     struct reader reader = {.L = L, .origins = &request->origins};
     run(L, request->name);
@@ -46,12 +45,10 @@ static int load_protected(lua_State *L)
     struct cursor cursor = cursor_at_word(&reader, "", mark);
     read_no_others(&cursor, &schema_machine, others, sizeof others / sizeof *others);
     read_fields(&cursor, &schema_machine, request->hardware);
-    read_fields(&cursor, &schema_machine_nics, request->hardware);
     cursor_push_table(&cursor, "nic", "nic");
     struct cursor nic = cursor_below(&cursor, "nic");
-    read_no_others(&nic, &schema_nic, nic_others, sizeof nic_others / sizeof *nic_others);
+    read_no_others(&nic, &schema_nic, NULL, 0);
     read_fields(&nic, &schema_nic, &request->hardware->nic);
-    read_fields(&nic, &schema_nic_posting, &request->hardware->nic);
     return 0;
 }
 

@@ -25,6 +25,9 @@ void scenario_visit_schema(const char *path, const struct schema *schema, const 
     char text[FIELD_TEXT_SIZE];
     char key[READ_PATH_SIZE];
     for (uint32_t k = 0; k < schema->count; k++) {
+        bool later = k >= schema->count - schema->said;
+        if (later && field_load(&schema->fields[k], base) == schema->fields[k].fallback)
+            continue;
         snprintf(key, sizeof key, "%s%s%s", path, path[0] == '\0' ? "" : ".", schema->fields[k].key);
         field_text(&schema->fields[k], base, text);
         visit(context, key, text);
@@ -34,14 +37,6 @@ void scenario_visit_schema(const char *path, const struct schema *schema, const 
 static void visit_fields(const struct walk *walk, const char *path, const struct schema *schema, const void *base)
 {
     scenario_visit_schema(path, schema, base, walk->visit, walk->context);
-}
-
-/* Only what is not the default: what scenarios meant before they could say so, they mean still. */
-static void visit_said(const struct walk *walk, const char *path, const struct schema *schema, const void *base)
-{
-    for (uint32_t k = 0; k < schema->count; k++)
-        if (field_load(&schema->fields[k], base) != schema->fields[k].fallback)
-            visit_fields(walk, path, &(struct schema){&schema->fields[k], 1}, base);
 }
 
 static const char *name_of(const struct field_name *names, uint32_t count, int64_t value)
@@ -97,9 +92,6 @@ static void visit_steps(const struct walk *walk, const char *machine, const stru
         const struct step_table *table = &tables->item[k];
         snprintf(path, sizeof path, "%.120s.steps.%u", machine, k + 1);
         visit_fields(walk, path, &schema_steps, table);
-        if (table->draft_tokens > 0)
-            visit_fields(walk, path, &schema_steps_draft, table);
-        visit_said(walk, path, &schema_steps_flight, table);
         snprintf(part, sizeof part, "%s.sharding", path);
         visit_fields(walk, part, &schema_sharding, &table->parallelism);
         snprintf(part, sizeof part, "%s.prefill", path);
@@ -118,7 +110,7 @@ static void visit_draft(const struct walk *walk, const struct pool *pool)
     snprintf(path, sizeof path, "pools.%s.draft", pool->name);
     bool listed = pool->scheduler.place_permille[0] > 0;
     for (uint32_t k = 0; k < schema_draft.count; k++) {
-        const struct schema one = {&schema_draft.fields[k], 1};
+        const struct schema one = {&schema_draft.fields[k], 1, 0};
         if (!listed || strcmp(one.fields->key, "acceptance") != 0)
             visit_fields(walk, path, &one, pool);
     }
@@ -158,15 +150,11 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
     }
     visit_draft(walk, pool);
     visit_placement(walk, pool);
-    snprintf(path, sizeof path, "pools.%s", pool->name);
-    visit_said(walk, path, &schema_pool_more, pool);
     snprintf(path, sizeof path, "pools.%s.machine", pool->name);
     visit_fields(walk, path, &schema_machine, &pool->hardware);
-    visit_said(walk, path, &schema_machine_nics, &pool->hardware);
     visit_steps(walk, path, pool->hardware.steps);
     snprintf(path, sizeof path, "pools.%s.machine.nic", pool->name);
     visit_fields(walk, path, &schema_nic, &pool->hardware.nic);
-    visit_said(walk, path, &schema_nic_posting, &pool->hardware.nic);
     snprintf(path, sizeof path, "pools.%s.engine", pool->name);
     visit_fields(walk, path, &schema_engine, &pool->engine);
 }
@@ -255,7 +243,6 @@ void scenario_visit(const struct scenario *scenario, scenario_visitor *visit, vo
         visit_pool(&walk, &scenario->pools[k]);
     visit_load(&walk, &scenario->load);
     visit_fields(&walk, "routing", &schema_routing, scenario);
-    visit_said(&walk, "routing", &schema_routing_said, scenario);
     visit_fields(&walk, "admission", &schema_admission, &scenario->admission);
     visit_fields(&walk, "messenger", &schema_messenger, &scenario->messenger);
     visit_targets(&walk, &scenario->targets);

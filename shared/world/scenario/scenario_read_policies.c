@@ -5,12 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SCHEMA_SAID_MAX 16u
-
-/* A section that may be left out; every key of it then takes its default. `said`: keys that have a place in the
- * canonical text only where they are said, or NULL. */
-static void read_section(const struct cursor *root, const char *key, const struct schema *schema,
-                         const struct schema *said, void *base)
+/* A section that may be left out; every key of it then takes its default. */
+static void read_section(const struct cursor *root, const char *key, const struct schema *schema, void *base)
 {
     lua_State *L = root->reader->L;
     if (cursor_push(root, key) != LUA_TNIL) {
@@ -18,14 +14,8 @@ static void read_section(const struct cursor *root, const char *key, const struc
         cursor_push_table(root, key, NULL);
     }
     struct cursor cursor = cursor_below(root, key);
-    const char *others[SCHEMA_SAID_MAX];
-    size_t count = 0;
-    for (; said != NULL && count < said->count; count++)
-        others[count] = said->fields[count].key;
-    read_no_others(&cursor, schema, others, count);
+    read_no_others(&cursor, schema, NULL, 0);
     read_fields(&cursor, schema, base);
-    if (said != NULL)
-        read_fields(&cursor, said, base);
     lua_pop(L, 1);
 }
 
@@ -95,11 +85,11 @@ static void read_targets(const struct cursor *root, struct targets *targets)
 
 void scenario_read_policies(const struct cursor *root, struct scenario *scenario)
 {
-    read_section(root, "routing", &schema_routing, &schema_routing_said, scenario);
-    read_section(root, "admission", &schema_admission, NULL, &scenario->admission);
-    read_section(root, "messenger", &schema_messenger, NULL, &scenario->messenger);
+    read_section(root, "routing", &schema_routing, scenario);
+    read_section(root, "admission", &schema_admission, &scenario->admission);
+    read_section(root, "messenger", &schema_messenger, &scenario->messenger);
     read_targets(root, &scenario->targets);
-    read_section(root, "plan", &schema_plan, NULL, &scenario->plan);
+    read_section(root, "plan", &schema_plan, &scenario->plan);
 }
 
 bool scenario_value_expression(lua_State *L, char *text, size_t size)

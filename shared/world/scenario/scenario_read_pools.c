@@ -56,14 +56,12 @@ static void check_gpu(const struct cursor *machine, const char *gpu)
 
 static void read_machine(const struct cursor *pool, struct hardware *machine)
 {
-    static const char *const others[] = {"between_instances", "nic", "nics", "steps"};
-    static const char *const nic_others[] = {"posting_by"};
+    static const char *const others[] = {"nic", "steps"};
     lua_State *L = pool->reader->L;
     cursor_push_table(pool, "machine", "machine");
     struct cursor cursor = cursor_below(pool, "machine");
     read_no_others(&cursor, &schema_machine, others, LENGTH(others));
     read_fields(&cursor, &schema_machine, machine);
-    read_fields(&cursor, &schema_machine_nics, machine);
     if (machine->nics_per_node > machine->gpus_per_node)
         cursor_fail(&cursor, "nics", "at most one NIC a GPU (%u) is wanted; several beside one GPU are one faster nic",
                     machine->gpus_per_node);
@@ -76,9 +74,8 @@ static void read_machine(const struct cursor *pool, struct hardware *machine)
     }
     cursor_push_table(&cursor, "nic", "nic");
     struct cursor nic = cursor_below(&cursor, "nic");
-    read_no_others(&nic, &schema_nic, nic_others, LENGTH(nic_others));
+    read_no_others(&nic, &schema_nic, NULL, 0);
     read_fields(&nic, &schema_nic, &machine->nic);
-    read_fields(&nic, &schema_nic_posting, &machine->nic);
     lua_pop(L, 1);
     scenario_read_steps(&cursor, machine);
     lua_pop(L, 1);
@@ -140,7 +137,7 @@ static bool read_places(const struct cursor *draft, uint16_t *places, uint32_t *
         snprintf(key, sizeof key, "%u", k + 1);
         struct field field = share;
         field.key = key;
-        const struct schema one = {&field, 1};
+        const struct schema one = {&field, 1, 0};
         read_fields(&list, &one, &places[k]);
         if (k > 0 && places[k] > places[k - 1])
             cursor_fail(&list, key, "more than the place before it, without which it is not accepted");
@@ -283,8 +280,7 @@ static void read_placement(const struct cursor *pool, struct placement *placemen
 
 static void read_pool(const struct cursor *pools, const char *name, struct pool *pool)
 {
-    static const char *const others[] = {"draft", "engine",    "machine", "placement",
-                                         "plan",  "recompute", "replace", "shardings"};
+    static const char *const others[] = {"draft", "engine", "machine", "placement", "plan", "shardings"};
     lua_State *L = pools->reader->L;
     cursor_push_table(pools, name, "pool");
     struct cursor cursor = cursor_below(pools, name);
@@ -294,7 +290,6 @@ static void read_pool(const struct cursor *pools, const char *name, struct pool 
     read_plan_range(&cursor, pool);
     read_shardings(&cursor, pool);
     read_draft(&cursor, pool);
-    read_fields(&cursor, &schema_pool_more, pool);
     read_placement(&cursor, &pool->placement);
     read_machine(&cursor, &pool->hardware);
     read_engine(&cursor, &pool->engine);

@@ -92,14 +92,12 @@ static void read_grid(const struct cursor *steps, const char *key, const char *r
 
 static void read_table(const struct cursor *list, const char *place, struct step_table *table)
 {
-    static const char *const others[] = {"draft", "in_flight", "sharding", "prefill", "decode"};
+    static const char *const others[] = {"sharding", "prefill", "decode"};
     lua_State *L = list->reader->L;
     cursor_push_table(list, place, "steps");
     struct cursor cursor = cursor_below(list, place);
     read_no_others(&cursor, &schema_steps, others, LENGTH(others));
     read_fields(&cursor, &schema_steps, table);
-    read_fields(&cursor, &schema_steps_draft, table);
-    read_fields(&cursor, &schema_steps_flight, table);
     cursor_push_table(&cursor, "sharding", NULL);
     struct cursor sharding = cursor_below(&cursor, "sharding");
     read_no_others(&sharding, &schema_sharding, NULL, 0);

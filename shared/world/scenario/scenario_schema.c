@@ -44,7 +44,7 @@ static const struct field top_fields[] = {
     TEXT("name", struct scenario, name), /* that of the file */
     COUNT("seed", struct scenario, seed, 1, 0, ANY, NULL),
 };
-const struct schema schema_top = {top_fields, LENGTH(top_fields)};
+const struct schema schema_top = {top_fields, LENGTH(top_fields), 0};
 
 static const struct field_name attention_names[] = {{"gqa", ATTENTION_GQA}, {"mla", ATTENTION_MLA}};
 static const struct field_name weight_names[] = {{"bf16", FORMAT_BF16},
@@ -96,7 +96,9 @@ static const struct field model_fields[] = {
     QUANTITY("tail", struct architecture, tail_bytes, QUANTITY_BYTES, 0, 0, INT64_C(1) << 30),
     COUNT("tail_writes", struct architecture, tail_writes, 0, 0, 1024, NULL),
 };
-const struct schema schema_model = {model_fields, LENGTH(model_fields)};
+const struct schema schema_model = {model_fields, LENGTH(model_fields), 0};
+
+static const struct field_name posting_names[] = {{"rank", 0}, {"instance", 1}};
 
 static const struct field nic_fields[] = {
     TEXT_REQUIRED("name", struct nic, name),
@@ -107,22 +109,11 @@ static const struct field nic_fields[] = {
     {"posting", FIELD_TIME_PS, QUANTITY_TIME, true, AT(struct nic, posting_ps), 0, 0, INT64_C(1000000000), NULL, NULL,
      0},
     COUNT_REQUIRED("queue_depth", struct nic, queue_depth, 1, 1 << 20, NULL),
-};
-const struct schema schema_nic = {nic_fields, LENGTH(nic_fields)};
-
-/* Apart from the others, for they have a place in the canonical text only where they say something. */
-static const struct field_name posting_names[] = {{"rank", 0}, {"instance", 1}};
-static const struct field nic_posting_fields[] = {
     NAME("posting_by", struct nic, posts_together, 0, posting_names),
 };
-const struct schema schema_nic_posting = {nic_posting_fields, LENGTH(nic_posting_fields)};
+const struct schema schema_nic = {nic_fields, LENGTH(nic_fields), 1};
 
 static const struct field_name between_names[] = {{"nvlink", 0}, {"nic", 1}};
-static const struct field machine_nics_fields[] = {
-    COUNT("nics", struct hardware, nics_per_node, 0, 1, 1024, NULL),
-    NAME("between_instances", struct hardware, instances_by_nic, 0, between_names),
-};
-const struct schema schema_machine_nics = {machine_nics_fields, LENGTH(machine_nics_fields)};
 
 static const struct field machine_fields[] = {
     TEXT_REQUIRED("name", struct hardware, name),
@@ -141,27 +132,19 @@ static const struct field machine_fields[] = {
     TIME("arm", struct hardware, arm_ns, 0, 0, ANY - 1),
     QUANTITY_REQUIRED("price", struct hardware, usd_micros_per_gpu_hour, QUANTITY_PRICE, 0, ANY - 1),
     TEXT_REQUIRED("price_basis", struct hardware, price_basis),
+    COUNT("nics", struct hardware, nics_per_node, 0, 1, 1024, NULL),
+    NAME("between_instances", struct hardware, instances_by_nic, 0, between_names),
 };
-const struct schema schema_machine = {machine_fields, LENGTH(machine_fields)};
+const struct schema schema_machine = {machine_fields, LENGTH(machine_fields), 2};
 
 static const struct field steps_fields[] = {
     TEXT_REQUIRED("model", struct step_table, model),
     TIME_REQUIRED("first_layer", struct step_table, first_layer_ns, 0),
     TIME("launch", struct step_table, launch_ns, 0, 0, ANY - 1),
-};
-const struct schema schema_steps = {steps_fields, LENGTH(steps_fields)};
-
-/* Apart from the others, for it has a place in the canonical text only where something is drafted. */
-static const struct field steps_draft_fields[] = {
     COUNT("draft", struct step_table, draft_tokens, 0, 0, DRAFT_TOKENS_MAX, NULL),
-};
-const struct schema schema_steps_draft = {steps_draft_fields, LENGTH(steps_draft_fields)};
-
-/* Likewise: where several launches are in flight. */
-static const struct field steps_flight_fields[] = {
     COUNT("in_flight", struct step_table, in_flight, 1, 1, STAGES_MAX, "STAGES_MAX"),
 };
-const struct schema schema_steps_flight = {steps_flight_fields, LENGTH(steps_flight_fields)};
+const struct schema schema_steps = {steps_fields, LENGTH(steps_fields), 2};
 
 static const struct field sharding_fields[] = {
     COUNT("tensor", struct parallelism, tensor, 1, 1, RANKS_MAX, "RANKS_MAX"),
@@ -169,13 +152,15 @@ static const struct field sharding_fields[] = {
     COUNT("expert", struct parallelism, expert, 1, 1, RANKS_MAX, "RANKS_MAX"),
     COUNT("pipeline", struct parallelism, pipeline, 1, 1, STAGES_MAX, "STAGES_MAX"),
 };
-const struct schema schema_sharding = {sharding_fields, LENGTH(sharding_fields)};
+const struct schema schema_sharding = {sharding_fields, LENGTH(sharding_fields), 0};
 
 static const struct field_name role_names[] = {
     {"prefill", ROLE_PREFILL}, {"decode", ROLE_DECODE}, {"mixed", ROLE_MIXED}};
 static const struct field_name layout_names[] = {{"HND", LAYOUT_HND}, {"NHD", LAYOUT_NHD}};
 static const struct field_name queue_names[] = {
     {"fcfs", QUEUE_FCFS}, {"shortest_first", QUEUE_SHORTEST_FIRST}, {"earliest_deadline", QUEUE_EARLIEST_DEADLINE}};
+
+static const struct field_name recompute_names[] = {{"prefiller", RECOMPUTE_PREFILLER}, {"decoder", RECOMPUTE_DECODER}};
 
 static const struct field pool_fields[] = {
     NAME_REQUIRED("role", struct pool, role, role_names),
@@ -193,23 +178,17 @@ static const struct field pool_fields[] = {
     COUNT("queue_max", struct pool, queue_max, 0, 0, 1 << 20, NULL),
     COUNT("repeat_max", struct pool, scheduler.repeat_max, 1024, 1, 1 << 20, NULL),
     COUNT("redundant_experts", struct pool, experts_redundant, 0, 0, 1 << 14, NULL),
+    TIME("replace", struct pool, replace_ns, TIME_NEVER, 1, ANY),
+    NAME("recompute", struct pool, scheduler.recompute, RECOMPUTE_PREFILLER, recompute_names),
 };
-const struct schema schema_pool = {pool_fields, LENGTH(pool_fields)};
+const struct schema schema_pool = {pool_fields, LENGTH(pool_fields), 2};
 
 static const struct field draft_fields[] = {
     COUNT_REQUIRED("tokens", struct pool, scheduler.draft_tokens, 1, DRAFT_TOKENS_MAX, NULL),
     QUANTITY_REQUIRED("acceptance", struct pool, scheduler.acceptance_permille, QUANTITY_SHARE, 0, 1000),
     FLAG("reuse", struct pool, draft.reuse, 0),
 };
-const struct schema schema_draft = {draft_fields, LENGTH(draft_fields)};
-
-static const struct field_name recompute_names[] = {{"prefiller", RECOMPUTE_PREFILLER}, {"decoder", RECOMPUTE_DECODER}};
-
-static const struct field pool_more_fields[] = {
-    TIME("replace", struct pool, replace_ns, TIME_NEVER, 1, ANY),
-    NAME("recompute", struct pool, scheduler.recompute, RECOMPUTE_PREFILLER, recompute_names),
-};
-const struct schema schema_pool_more = {pool_more_fields, LENGTH(pool_more_fields)};
+const struct schema schema_draft = {draft_fields, LENGTH(draft_fields), 0};
 
 static const struct field_name engine_names[] = {
     {"neutral", ENGINE_NEUTRAL}, {"vllm", ENGINE_VLLM}, {"sglang", ENGINE_SGLANG}, {"trtllm", ENGINE_TRTLLM}};
@@ -231,7 +210,7 @@ static const struct field engine_fields[] = {
     COUNT("gather", struct engine, gather_steps, 0, 0, 1 << 16, NULL),
     NAME("memory_share", struct engine, memory_share, MEMORY_SHARE_GPU, share_names),
 };
-const struct schema schema_engine = {engine_fields, LENGTH(engine_fields)};
+const struct schema schema_engine = {engine_fields, LENGTH(engine_fields), 0};
 
 #define RATE_MIN 1
 #define RATE_MAX INT64_C(1000000000000) /* a million requests a second */
@@ -286,13 +265,13 @@ static const struct field listed_fields[] = {
     TIME("warmup", struct load, warmup_ns, 0, 0, ANY - 1),
 };
 
-static const struct schema schema_load_poisson = {poisson_fields, LENGTH(poisson_fields)};
-static const struct schema schema_load_evenly = {poisson_fields, LENGTH(poisson_fields)};
-static const struct schema schema_load_burst = {burst_fields, LENGTH(burst_fields)};
-static const struct schema schema_load_closed = {closed_fields, LENGTH(closed_fields)};
-static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields)};
-static const struct schema schema_load_sessions = {sessions_fields, LENGTH(sessions_fields)};
-static const struct schema schema_load_listed = {listed_fields, LENGTH(listed_fields)};
+static const struct schema schema_load_poisson = {poisson_fields, LENGTH(poisson_fields), 0};
+static const struct schema schema_load_evenly = {poisson_fields, LENGTH(poisson_fields), 0};
+static const struct schema schema_load_burst = {burst_fields, LENGTH(burst_fields), 0};
+static const struct schema schema_load_closed = {closed_fields, LENGTH(closed_fields), 0};
+static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields), 0};
+static const struct schema schema_load_sessions = {sessions_fields, LENGTH(sessions_fields), 0};
+static const struct schema schema_load_listed = {listed_fields, LENGTH(listed_fields), 0};
 
 static const struct field_name router_names[] = {
     {"round_robin", ROUTER_ROUND_ROBIN},   {"random", ROUTER_RANDOM},
@@ -303,23 +282,20 @@ static const struct field_name router_names[] = {
 static const struct field routing_fields[] = {
     NAME("decode", struct scenario, decode_router, ROUTER_LEAST_KV, router_names),
     NAME("prefill", struct scenario, prefill_router, ROUTER_LEAST_QUEUED_TOKENS, router_names),
-};
-const struct schema schema_routing = {routing_fields, LENGTH(routing_fields)};
-
-/* Has a place in the canonical text only where it is said. Defaults: nothing is conditional; splitwise-sim's. */
-static const struct field routing_said_fields[] = {
+    /* Off; splitwise-sim's default. */
     COUNT("max_local_prefill_length", struct scenario, conditional.max_local_prefill_length, 0, 0, U32, NULL),
     COUNT("max_prefill_queue_size", struct scenario, conditional.max_prefill_queue_size, 0, 0, U32, NULL),
     COUNT("prompt_max_pending_batch_tokens", struct scenario, pending_tokens_max, 8192, 0, U32, NULL),
 };
-const struct schema schema_routing_said = {routing_said_fields, LENGTH(routing_said_fields)};
+const struct schema schema_routing = {routing_fields, LENGTH(routing_fields), 3};
 
 static const struct field admission_fields[] = {
     TIME("ttft_limit", struct admission_policy, ttft_limit_ns, 0, 0, ANY - 1),
     COUNT("queued_tokens_max", struct admission_policy, queued_tokens_max, 0, 0, U32, NULL),
     QUANTITY("prefill_rate", struct admission_policy, prefill_tokens_per_s, QUANTITY_TOKEN_RATE, 0, 0, ANY - 1),
+    QUANTITY("decode_load_max", struct admission_policy, decode_load_max_permille, QUANTITY_SHARE, 0, 0, 100000),
 };
-const struct schema schema_admission = {admission_fields, LENGTH(admission_fields)};
+const struct schema schema_admission = {admission_fields, LENGTH(admission_fields), 1};
 
 /* The deadline is vLLM's default for a NIXL hand-off that nobody fetched (VLLM_NIXL_ABORT_REQUEST_TIMEOUT, 480 s). */
 static const struct field messenger_fields[] = {
@@ -328,18 +304,18 @@ static const struct field messenger_fields[] = {
     COUNT("handoffs_max", struct messenger_policy, handoffs_max, 128, 1, 1 << IMMEDIATE_SLOT_BITS,
           "IMMEDIATE_SLOT_BITS"),
 };
-const struct schema schema_messenger = {messenger_fields, LENGTH(messenger_fields)};
+const struct schema schema_messenger = {messenger_fields, LENGTH(messenger_fields), 0};
 
 static const struct field target_fields[] = {
     {"p", FIELD_TENTHS, 0, true, AT(struct target, percentile_permille), 0, 1, 999, NULL, NULL, 0},
     TIME_REQUIRED("below", struct target, limit_ns, 1),
 };
-const struct schema schema_target = {target_fields, LENGTH(target_fields)};
+const struct schema schema_target = {target_fields, LENGTH(target_fields), 0};
 
 static const struct field targets_fields[] = {
     QUANTITY("attainment", struct targets, attainment_permille, QUANTITY_SHARE, 0, 0, 1000),
 };
-const struct schema schema_targets = {targets_fields, LENGTH(targets_fields)};
+const struct schema schema_targets = {targets_fields, LENGTH(targets_fields), 0};
 
 static const struct field_name goal_names[] = {{"highest_rate", PLAN_HIGHEST_RATE}, {"serve_rate", PLAN_SERVE_RATE}};
 
@@ -351,7 +327,7 @@ static const struct field plan_fields[] = {
     COUNT("seeds", struct plan_space, seeds, 3, 2, 64, NULL),
     FLAG("compare_mixed", struct plan_space, compare_mixed, 1),
 };
-const struct schema schema_plan = {plan_fields, LENGTH(plan_fields)};
+const struct schema schema_plan = {plan_fields, LENGTH(plan_fields), 0};
 
 static const struct field request_fields[] = {
     TIME("at", struct listed_request, at_ns, 0, 0, ANY / 4),
@@ -362,7 +338,7 @@ static const struct field request_fields[] = {
     TIME("leaves", struct listed_request, leaves_ns, TIME_NEVER, 0, ANY),
     TIME("deadline", struct listed_request, deadline_ns, 0, 0, ANY / 4),
 };
-const struct schema schema_request = {request_fields, LENGTH(request_fields)};
+const struct schema schema_request = {request_fields, LENGTH(request_fields), 0};
 
 #define RECORD(kind, name)                                                                                             \
     {                                                                                                                  \
@@ -424,12 +400,12 @@ static const struct field fault_fields[] = {
     FLAG("lingers", struct fault, lingers, 0),
     COUNT("pieces", struct fault, pieces, 1, 1, 16, NULL),
 };
-const struct schema schema_fault = {fault_fields, LENGTH(fault_fields)};
+const struct schema schema_fault = {fault_fields, LENGTH(fault_fields), 0};
 
 static const struct field faults_fields[] = {
     COUNT("shuffle", struct fault_list, shuffle, 0, 0, ANY, NULL),
 };
-const struct schema schema_faults = {faults_fields, LENGTH(faults_fields)};
+const struct schema schema_faults = {faults_fields, LENGTH(faults_fields), 0};
 
 const struct field_name fault_names[] = {
     {"kill", FAULT_KILL},   {"cut", FAULT_CUT},     {"nic", FAULT_NIC},     {"late", FAULT_LATE},

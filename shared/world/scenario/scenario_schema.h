@@ -46,24 +46,20 @@ struct field {
 struct schema {
     const struct field *fields;
     uint32_t count;
+    uint32_t said; /* the last so many came later: they have a place in the canonical text, and so in a scenario's
+                      identity, only where they are not the default: what scenarios meant before, they mean still */
 };
 
 extern const struct schema schema_top;
 extern const struct schema schema_model;
 extern const struct schema schema_machine;
 extern const struct schema schema_nic;
-extern const struct schema schema_nic_posting;  /* of struct nic */
-extern const struct schema schema_machine_nics; /* of struct hardware */
 extern const struct schema schema_steps;
-extern const struct schema schema_steps_draft;
-extern const struct schema schema_steps_flight;
 extern const struct schema schema_pool;
 extern const struct schema schema_engine;
-extern const struct schema schema_draft;     /* of struct pool */
-extern const struct schema schema_pool_more; /* of struct pool: keys that mean nothing where they are not said */
+extern const struct schema schema_draft; /* of struct pool */
 extern const struct schema schema_sharding;
 extern const struct schema schema_routing;
-extern const struct schema schema_routing_said; /* of struct scenario */
 extern const struct schema schema_admission;
 extern const struct schema schema_messenger;
 extern const struct schema schema_target;

@@ -62,10 +62,8 @@ static void write_machine(FILE *out, const struct hardware *machine)
 {
     fprintf(out, "      machine = machine {\n        ");
     write_fields(out, &schema_machine, machine, NULL);
-    write_fields(out, &schema_machine_nics, machine, NULL);
     fprintf(out, "\n        nic = nic { ");
     write_fields(out, &schema_nic, &machine->nic, NULL);
-    write_fields(out, &schema_nic_posting, &machine->nic, NULL);
     fprintf(out, "},\n");
     if (machine->steps != NULL) {
         fprintf(out, "        steps = { ");
@@ -73,8 +71,6 @@ static void write_machine(FILE *out, const struct hardware *machine)
             const struct step_table *table = &machine->steps->item[k];
             fprintf(out, "steps { ");
             write_fields(out, &schema_steps, table, NULL);
-            write_fields(out, &schema_steps_draft, table, NULL);
-            write_fields(out, &schema_steps_flight, table, NULL);
             fprintf(out, "sharding = { ");
             write_fields(out, &schema_sharding, &table->parallelism, NULL);
             fprintf(out, "},");
@@ -120,7 +116,6 @@ static void write_pool(FILE *out, const struct pool *pool)
 {
     fprintf(out, "    [\"%s\"] = pool {\n      ", pool->name);
     write_fields(out, &schema_pool, pool, NULL);
-    write_fields(out, &schema_pool_more, pool, NULL);
     if (pool->count_min != pool->count || pool->count_max != pool->count)
         fprintf(out, "plan = { %" PRIu32 ", %" PRIu32 " }, ", pool->count_min, pool->count_max);
     if (pool->placement.kind != PLACEMENT_APART) {
@@ -236,10 +231,7 @@ bool scenario_write(const struct scenario *scenario, FILE *out)
         write_pool(out, &scenario->pools[k]);
     fprintf(out, "  },\n");
     write_load(out, &scenario->load);
-    fprintf(out, "  routing = { ");
-    write_fields(out, &schema_routing, scenario, NULL);
-    write_fields(out, &schema_routing_said, scenario, NULL);
-    fprintf(out, "},\n");
+    write_section(out, "routing", &schema_routing, scenario);
     write_section(out, "admission", &schema_admission, &scenario->admission);
     write_section(out, "messenger", &schema_messenger, &scenario->messenger);
     write_targets(out, &scenario->targets);
