@@ -123,7 +123,8 @@ static inline bool admission_counts_cached(const struct admission_policy *policy
 struct peer_config {
     uint32_t node;
     enum node_role role;
-    bool caches; /* keeps prefixes of prompts */
+    bool caches;            /* keeps prefixes of prompts */
+    uint32_t nvlink_domain; /* those with equal ones reach each other by NVLink */
     uint32_t group_count;
     uint32_t pages_per_group;
     struct kv_geometry geometry; /* unused for the front */
@@ -152,6 +153,7 @@ struct node_config {
     /* Front. */
     enum router_policy decode_router;
     enum router_policy prefill_router; /* also of mixed instances */
+    bool node_affinity; /* a request decodes in the NVLink domain in which it was prefilled, where there are decoders */
     struct admission_policy admission;
     uint32_t pending_tokens_max; /* of a prefiller beyond which requests go to mixed instances, where there are both */
 

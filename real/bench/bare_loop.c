@@ -60,7 +60,7 @@ static int endpoint_open(struct bare_loop *loop)
 }
 
 struct bare_loop *bare_loop_make(const char *provider, const char *address, void *memory, size_t bytes,
-                                 struct bare_address *own, char *error, size_t error_size)
+                                 struct bare_address *own, struct user_error *error)
 {
     const struct provider *found = provider_find(provider);
     struct bare_loop *loop = calloc(1, sizeof *loop);
@@ -68,7 +68,7 @@ struct bare_loop *bare_loop_make(const char *provider, const char *address, void
     loop->memory = memory;
     loop->bytes = bytes;
     loop->by_message = found->delivery_by_message;
-    if (!nic_open(&loop->nic, found, address, 0, error, error_size)) {
+    if (!nic_open(&loop->nic, found, address, 0, error)) {
         free(loop);
         return NULL;
     }
@@ -78,7 +78,7 @@ struct bare_loop *bare_loop_make(const char *provider, const char *address, void
     if (rc == 0)
         rc = fi_getname(&loop->endpoint->fid, own->address, &length);
     if (rc != 0) {
-        snprintf(error, error_size, "fabric %s: the bare loop: %s", provider, fi_strerror(-rc));
+        user_error_set(error, NULL, 0, NULL, "fabric %s: the bare loop: %s", provider, fi_strerror(-rc));
         bare_loop_free(loop);
         return NULL;
     }

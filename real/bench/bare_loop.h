@@ -8,6 +8,8 @@
 #ifndef TANDEM_REAL_BENCH_BARE_LOOP_H
 #define TANDEM_REAL_BENCH_BARE_LOOP_H
 
+#include "host/user_error.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,7 +28,7 @@ struct bare_address {
 
 /* An endpoint with `memory` registered. NULL with a sentence. */
 struct bare_loop *bare_loop_make(const char *provider, const char *address, void *memory, size_t bytes,
-                                 struct bare_address *own, char *error, size_t error_size);
+                                 struct bare_address *own, struct user_error *error);
 void bare_loop_free(struct bare_loop *loop);
 
 /* Whose memory is written to from now on. False: the address makes no sense. */

@@ -32,7 +32,7 @@ struct engine_loop {
 
 struct engine_loop *engine_loop_make(const char *provider, const char *address, uint32_t window, void *memory,
                                      size_t bytes, uint32_t page_bytes, uint32_t self, struct engine_card *own,
-                                     char *error, size_t error_size)
+                                     struct user_error *error)
 {
     struct engine_loop *loop = calloc(1, sizeof *loop);
     CHECK(loop != NULL);
@@ -66,8 +66,8 @@ struct engine_loop *engine_loop_make(const char *provider, const char *address, 
         .tickets_max = ENGINE_TICKETS_MAX,
     };
     static unsigned char card[FABRIC_CARD_BYTES_MAX];
-    loop->fabric = fabric_make(&config, error, error_size);
-    own->bytes = loop->fabric == NULL ? 0 : (uint32_t)fabric_card(loop->fabric, 1 - self, card, error, error_size);
+    loop->fabric = fabric_make(&config, error);
+    own->bytes = loop->fabric == NULL ? 0 : (uint32_t)fabric_card(loop->fabric, 1 - self, card, error);
     CHECK(own->bytes <= sizeof own->card);
     memcpy(own->card, card, own->bytes);
     if (own->bytes == 0) {
@@ -77,9 +77,9 @@ struct engine_loop *engine_loop_make(const char *provider, const char *address, 
     return loop;
 }
 
-bool engine_loop_aim(struct engine_loop *loop, const struct engine_card *peer, char *error, size_t error_size)
+bool engine_loop_aim(struct engine_loop *loop, const struct engine_card *peer, struct user_error *error)
 {
-    if (!fabric_peer_add(loop->fabric, 1 - loop->self, peer->card, peer->bytes, &loop->memory, error, error_size))
+    if (!fabric_peer_add(loop->fabric, 1 - loop->self, peer->card, peer->bytes, &loop->memory, error))
         return false;
     loop->thread = fabric_thread_start(loop->fabric, false);
     loop->fabric = NULL;

@@ -7,6 +7,7 @@
 
 #include "real/bench/bare_loop.h"
 #include "real/fabric/fabric_thread.h"
+#include "host/user_error.h"
 
 /* Units of the longest paged write, and most of them in flight. */
 #define ENGINE_UNITS_MAX 256
@@ -24,10 +25,10 @@ struct engine_card {
  * 1, the peer the other one. NULL with a sentence. */
 struct engine_loop *engine_loop_make(const char *provider, const char *address, uint32_t window, void *memory,
                                      size_t bytes, uint32_t page_bytes, uint32_t self, struct engine_card *own,
-                                     char *error, size_t error_size);
+                                     struct user_error *error);
 
 /* Learns the peer and starts the thread. */
-bool engine_loop_aim(struct engine_loop *loop, const struct engine_card *peer, char *error, size_t error_size);
+bool engine_loop_aim(struct engine_loop *loop, const struct engine_card *peer, struct user_error *error);
 void engine_loop_free(struct engine_loop *loop);
 
 /* Keeps writes of `units` pages each in flight, twice as many pages as the window: uncounted for `warm_ns` from the

@@ -137,11 +137,11 @@ static bool meet(struct meeting *meeting, uint32_t bit)
 static void serve_engine(const struct fabric_bench_config *config, uint32_t bytes, const struct stage *stage)
 {
     struct meeting *meeting = stage->meeting;
-    char error[256];
+    struct user_error error = {.set = false};
     struct engine_loop *loop = engine_loop_make(config->provider, config->address, config->window, stage->target,
-                                                REGION_BYTES, bytes, 0, &meeting->card[0], error, sizeof error);
+                                                REGION_BYTES, bytes, 0, &meeting->card[0], &error);
     atomic_fetch_or(&meeting->there, 1);
-    bool good = loop != NULL && meet(meeting, 1) && engine_loop_aim(loop, &meeting->card[1], error, sizeof error);
+    bool good = loop != NULL && meet(meeting, 1) && engine_loop_aim(loop, &meeting->card[1], &error);
     while (good && atomic_load(&meeting->stop) == 0) {
         struct pollfd ready[2] = {{.fd = engine_loop_fd(loop), .events = POLLIN}, {.fd = stage->ask, .events = POLLIN}};
         poll(ready, 2, SERVE_MS);
@@ -158,9 +158,9 @@ static void serve_engine(const struct fabric_bench_config *config, uint32_t byte
 static void serve_bare(const struct fabric_bench_config *config, const struct stage *stage)
 {
     struct meeting *meeting = stage->meeting;
-    char error[256];
-    struct bare_loop *loop = bare_loop_make(config->provider, config->address, stage->target, REGION_BYTES,
-                                            &meeting->bare, error, sizeof error);
+    struct user_error error = {.set = false};
+    struct bare_loop *loop =
+        bare_loop_make(config->provider, config->address, stage->target, REGION_BYTES, &meeting->bare, &error);
     atomic_fetch_or(&meeting->there, 1);
     while (loop != NULL && atomic_load_explicit(&meeting->stop, memory_order_relaxed) == 0)
         bare_loop_serve(loop);
@@ -184,16 +184,16 @@ static bool single_with_event(struct engine_loop *loop, const struct stage *stag
 }
 
 static bool write_engine(const struct fabric_bench_config *config, uint32_t bytes, const struct stage *stage,
-                         struct turn *turn, char *error, size_t error_size)
+                         struct turn *turn, struct user_error *error)
 {
     struct meeting *meeting = stage->meeting;
     struct engine_loop *loop = engine_loop_make(config->provider, config->address, config->window, stage->source,
-                                                REGION_BYTES, bytes, 1, &meeting->card[1], error, error_size);
+                                                REGION_BYTES, bytes, 1, &meeting->card[1], error);
     uint32_t units = min_u32(ENGINE_UNITS_MAX, STEP_BYTES / bytes);
     bool good = loop != NULL;
     if (good) {
         atomic_fetch_or(&meeting->there, 2);
-        good = meet(meeting, 0) && engine_loop_aim(loop, &meeting->card[0], error, error_size);
+        good = meet(meeting, 0) && engine_loop_aim(loop, &meeting->card[0], error);
     }
     if (good) {
         good = engine_loop_stream(loop, units, WARM_NS, config->duration_ns, &turn->paged) &&
@@ -201,18 +201,18 @@ static bool write_engine(const struct fabric_bench_config *config, uint32_t byte
         for (uint32_t i = 0; good && i < SINGLES; i++)
             good = single_with_event(loop, stage, turn, i);
         if (!good)
-            snprintf(error, error_size, "fabric %s: a write of %u bytes failed", config->provider, bytes);
+            user_error_set(error, NULL, 0, NULL, "fabric %s: a write of %u bytes failed", config->provider, bytes);
     }
     engine_loop_free(loop);
     return good;
 }
 
 static bool write_bare(const struct fabric_bench_config *config, uint32_t bytes, const struct stage *stage,
-                       struct turn *turn, char *error, size_t error_size)
+                       struct turn *turn, struct user_error *error)
 {
     struct bare_address own;
     struct bare_loop *loop =
-        bare_loop_make(config->provider, config->address, stage->source, REGION_BYTES, &own, error, error_size);
+        bare_loop_make(config->provider, config->address, stage->source, REGION_BYTES, &own, error);
     bool good = loop != NULL;
     if (good) {
         good = meet(stage->meeting, 0) && bare_loop_aim(loop, &stage->meeting->bare) &&
@@ -222,7 +222,7 @@ static bool write_bare(const struct fabric_bench_config *config, uint32_t bytes,
             good = turn->completion_ns[i] > 0;
         }
         if (!good)
-            snprintf(error, error_size, "fabric %s: the bare loop moved nothing", config->provider);
+            user_error_set(error, NULL, 0, NULL, "fabric %s: the bare loop moved nothing", config->provider);
     }
     bare_loop_free(loop);
     return good;
@@ -232,7 +232,7 @@ static bool write_bare(const struct fabric_bench_config *config, uint32_t bytes,
 
 /* One turn of one kind, with a target of its own. */
 static bool take_turn(const struct fabric_bench_config *config, uint32_t bytes, const struct stage *stage,
-                      enum kind kind, struct turn *turn, char *error, size_t error_size)
+                      enum kind kind, struct turn *turn, struct user_error *error)
 {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -251,12 +251,12 @@ static bool take_turn(const struct fabric_bench_config *config, uint32_t bytes, 
         _exit(0);
     }
     if (child < 0) {
-        snprintf(error, error_size, "no second process can be started");
+        user_error_set(error, NULL, 0, NULL, "no second process can be started");
         return false;
     }
     settle_on(&allowed, 0);
-    bool good = kind == KIND_ENGINE ? write_engine(config, bytes, stage, turn, error, error_size)
-                                    : write_bare(config, bytes, stage, turn, error, error_size);
+    bool good = kind == KIND_ENGINE ? write_engine(config, bytes, stage, turn, error)
+                                    : write_bare(config, bytes, stage, turn, error);
     sched_setaffinity(0, sizeof allowed, &allowed);
     atomic_store(&stage->meeting->stop, 1);
     if (!good)
@@ -314,7 +314,7 @@ static struct fabric_bench_stream beside(const struct turn *turns, const struct 
 }
 
 bool fabric_bench_measure(const struct fabric_bench_config *config, uint32_t bytes, struct fabric_bench_size *size,
-                          char *error, size_t error_size)
+                          struct user_error *error)
 {
     static struct turn turns[2][TURNS_MAX];
     struct stage stage;
@@ -325,8 +325,8 @@ bool fabric_bench_measure(const struct fabric_bench_config *config, uint32_t byt
     for (uint32_t t = 0; good && t < config->turns; t++) {
         enum kind first = t % 2 == 0 ? KIND_ENGINE : KIND_BARE;
         enum kind second = first == KIND_ENGINE ? KIND_BARE : KIND_ENGINE;
-        good = take_turn(config, bytes, &stage, first, &turns[first][t], error, error_size) &&
-               take_turn(config, bytes, &stage, second, &turns[second][t], error, error_size);
+        good = take_turn(config, bytes, &stage, first, &turns[first][t], error) &&
+               take_turn(config, bytes, &stage, second, &turns[second][t], error);
     }
     stage_free(&stage);
     if (!good)
@@ -405,12 +405,12 @@ static void add_percentiles(struct table *table, const struct fabric_bench_perce
     table_fixed(table, fixed_round(latency->p99_ns, 3, 1), 1);
 }
 
-bool fabric_bench(const struct fabric_bench_config *config, struct table *speeds, struct table *latencies, char *error,
-                  size_t error_size)
+bool fabric_bench(const struct fabric_bench_config *config, struct table *speeds, struct table *latencies,
+                  struct user_error *error)
 {
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         struct fabric_bench_size size;
-        if (!fabric_bench_measure(config, sizes[s], &size, error, error_size))
+        if (!fabric_bench_measure(config, sizes[s], &size, error))
             return false;
         add_speed(speeds, config->provider, "paged", &size, &size.paged);
         add_speed(speeds, config->provider, "single", &size, &size.single);

@@ -11,6 +11,7 @@
 #define TANDEM_REAL_BENCH_FABRIC_BENCH_H
 
 #include "host/output.h"
+#include "host/user_error.h"
 
 #include <stdint.h>
 
@@ -54,7 +55,7 @@ struct fabric_bench_size {
 
 /* Measures one size, which divides 1 MiB. False with a sentence. */
 bool fabric_bench_measure(const struct fabric_bench_config *config, uint32_t bytes, struct fabric_bench_size *size,
-                          char *error, size_t error_size);
+                          struct user_error *error);
 
 /* The columns of what fabric_bench() tells, in a new table: speeds, then latencies of one write at a time. */
 struct table *fabric_bench_speeds(void);
@@ -62,7 +63,7 @@ struct table *fabric_bench_latencies(void);
 
 /* Measures 4 KiB to 1 MiB and adds rows to both tables. False with a sentence when the provider is missing or a
  * transfer fails. */
-bool fabric_bench(const struct fabric_bench_config *config, struct table *speeds, struct table *latencies, char *error,
-                  size_t error_size);
+bool fabric_bench(const struct fabric_bench_config *config, struct table *speeds, struct table *latencies,
+                  struct user_error *error);
 
 #endif

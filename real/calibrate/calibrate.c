@@ -26,14 +26,14 @@ static void name_machine(const struct calibration *what, struct hardware *hardwa
 }
 
 static bool measure_fabric(const struct calibration *what, struct profile *profile, struct progress *progress,
-                           const struct fabric_profiler_config *config, char *why, size_t why_size)
+                           const struct fabric_profiler_config *config, struct user_error *error)
 {
     struct hardware *hardware = &profile->hardware;
     struct fabric_times *times = &profile->fabric;
     hardware->arm_ns = 0;
-    if (!message_profiler(what->bind, &hardware->message_ns, why, why_size) ||
-        !fabric_profiler(config, progress, times, why, why_size) ||
-        !nic_fit(times->single, FABRIC_SIZES, times->stream, FABRIC_SIZES, &hardware->nic, why, why_size))
+    if (!message_profiler(what->bind, &hardware->message_ns, error) ||
+        !fabric_profiler(config, progress, times, error) ||
+        !nic_fit(times->single, FABRIC_SIZES, times->stream, FABRIC_SIZES, &hardware->nic, error))
         return false;
     profile->misfit = nic_misfit(times->single, FABRIC_SIZES, times->stream, FABRIC_SIZES, &hardware->nic);
     snprintf(hardware->nic.name, sizeof hardware->nic.name, "%s", times->provider);
@@ -48,8 +48,8 @@ static bool measure_fabric(const struct calibration *what, struct profile *profi
     return true;
 }
 
-static bool measure(const struct calibration *what, struct calibrated *result, struct progress *progress, char *why,
-                    size_t why_size)
+static bool measure(const struct calibration *what, struct calibrated *result, struct progress *progress,
+                    struct user_error *error)
 {
     const struct fabric_profiler_config fabric = {.provider = what->provider,
                                                   .address = what->bind,
@@ -60,14 +60,14 @@ static bool measure(const struct calibration *what, struct calibrated *result, s
     for (uint32_t t = 0; t < result->plan.count; t++)
         total += (uint64_t)step_job_launches(&result->plan.item[t]) * (what->rounds + 1);
     progress_total(progress, total);
-    if (!measure_fabric(what, &result->profile, progress, &fabric, why, why_size))
+    if (!measure_fabric(what, &result->profile, progress, &fabric, error))
         return false;
     for (uint32_t t = 0; t < result->plan.count; t++) {
         struct step_job *job = &result->plan.item[t];
-        char text[256] = "";
-        if (!step_profiler(job, what->rounds, progress, &result->quality[t], text, sizeof text)) {
-            if (text[0] != '\0')
-                snprintf(why, why_size, "%s: %s", job->name, text);
+        struct user_error wrong = {.set = false};
+        if (!step_profiler(job, what->rounds, progress, &result->quality[t], &wrong)) {
+            if (wrong.set)
+                user_error_set(error, NULL, 0, NULL, "%s: %s", job->name, wrong.text);
             return false;
         }
     }
@@ -131,7 +131,6 @@ static bool correct(const struct calibration *what, struct calibrated *result, s
 
 bool calibrate(const struct calibration *what, struct calibrated *result, struct user_error *error)
 {
-    char why[512] = "";
     memset(result, 0, sizeof *result);
     struct profile *profile = &result->profile;
     profile->base = what->base;
@@ -147,10 +146,8 @@ bool calibrate(const struct calibration *what, struct calibrated *result, struct
     name_machine(what, &profile->hardware);
     profile_describe_host(profile);
     struct progress *progress = progress_start("calibrating", 0);
-    bool good = measure(what, result, progress, why, sizeof why);
+    bool good = measure(what, result, progress, error);
     progress_end(progress);
-    if (why[0] != '\0')
-        user_error_set(error, NULL, 0, NULL, "%s", why);
     good = good && fits(what, result, error);
     return good && (!what->in_run || correct(what, result, error));
 }

@@ -56,7 +56,7 @@ struct meeting {
     uint32_t card_bytes[2];
     unsigned char card[2][CARD_BYTES];
     atomic_bool failed; /* the target has said why */
-    char why[256];
+    struct user_error why;
     atomic_bool threads; /* from now on the engines are driven by their threads */
     atomic_bool stop;
     _Atomic uint32_t rounds;  /* odd: an immediate is to be armed; even: it is */
@@ -114,10 +114,10 @@ static struct fabric_config engine_config(const struct fabric_profiler_config *c
 
 /* Puts one's card on the table and takes the other's. */
 static bool meet(struct meeting *meeting, struct fabric *fabric, uint32_t self, const struct kv_memory *memory,
-                 char *error, size_t error_size)
+                 struct user_error *error)
 {
     static unsigned char card[FABRIC_CARD_BYTES_MAX];
-    uint32_t size = (uint32_t)fabric_card(fabric, 1 - self, card, error, error_size);
+    uint32_t size = (uint32_t)fabric_card(fabric, 1 - self, card, error);
     if (size == 0)
         return false;
     CHECK(size <= CARD_BYTES);
@@ -128,13 +128,12 @@ static bool meet(struct meeting *meeting, struct fabric *fabric, uint32_t self, 
     while (atomic_load(&meeting->cards) != 3) {
         bool failed = atomic_load(&meeting->failed);
         if (failed || atomic_load(&meeting->stop) || clock_now_ns() > until_ns) {
-            snprintf(error, error_size, "%s", failed ? meeting->why : "the other process did not come");
+            user_error_set(error, NULL, 0, NULL, "%s", failed ? meeting->why.text : "the other process did not come");
             return false;
         }
         nap(100000);
     }
-    return fabric_peer_add(fabric, 1 - self, meeting->card[1 - self], meeting->card_bytes[1 - self], memory, error,
-                           error_size);
+    return fabric_peer_add(fabric, 1 - self, meeting->card[1 - self], meeting->card_bytes[1 - self], memory, error);
 }
 
 /* ---- The target -------------------------------------------------------------------------------------------------- */
@@ -201,11 +200,11 @@ static _Noreturn void target(const struct fabric_profiler_config *config, uint32
     static const _Atomic uint64_t counter;
     struct fabric_rank rank = {.memory = region(), .bytes = REGION_BYTES};
     struct fabric_config engine = engine_config(config, bytes, &rank, &counter);
-    char why[256] = "";
+    struct user_error why = {.set = false};
     prctl(PR_SET_TIMERSLACK, 1UL);
-    struct fabric *fabric = fabric_make(&engine, why, sizeof why);
-    if (fabric == NULL || !meet(meeting, fabric, 0, &engine.memory, why, sizeof why)) {
-        memcpy(meeting->why, why, sizeof why);
+    struct fabric *fabric = fabric_make(&engine, &why);
+    if (fabric == NULL || !meet(meeting, fabric, 0, &engine.memory, &why)) {
+        meeting->why = why;
         atomic_store(&meeting->failed, true);
         _exit(1);
     }
@@ -446,7 +445,7 @@ static void time_size(struct writer *writer, uint32_t size, struct progress *pro
 }
 
 static bool write_size(const struct fabric_profiler_config *config, uint32_t size, struct meeting *meeting,
-                       struct progress *progress, struct fabric_times *times, char *error, size_t error_size)
+                       struct progress *progress, struct fabric_times *times, struct user_error *error)
 {
     static _Atomic uint64_t counter;
     struct fabric_rank rank = {.memory = region(), .bytes = REGION_BYTES};
@@ -454,8 +453,8 @@ static bool write_size(const struct fabric_profiler_config *config, uint32_t siz
     struct writer writer = {
         .config = config, .meeting = meeting, .bytes = sizes[size], .page_count = engine.memory.pages};
     atomic_store(&counter, 0);
-    writer.fabric = fabric_make(&engine, error, error_size);
-    bool good = writer.fabric != NULL && meet(meeting, writer.fabric, 1, &engine.memory, error, error_size);
+    writer.fabric = fabric_make(&engine, error);
+    bool good = writer.fabric != NULL && meet(meeting, writer.fabric, 1, &engine.memory, error);
     if (good) {
         snprintf(times->provider, sizeof times->provider, "%s", fabric_provider(writer.fabric));
         CHECK(transfer_plan_make(&engine.memory.geometry, 0, &engine.memory.geometry, 0, 0, &writer.plan) ==
@@ -464,7 +463,7 @@ static bool write_size(const struct fabric_profiler_config *config, uint32_t siz
         if (size == IDLE_SIZE && !writer.failed && !interrupt_requested())
             time_threads(&writer, &counter, times);
         if (writer.failed)
-            snprintf(error, error_size, "fabric %s: a write of %u bytes failed", times->provider, sizes[size]);
+            user_error_set(error, NULL, 0, NULL, "fabric %s: a write of %u bytes failed", times->provider, sizes[size]);
         good = !writer.failed;
     }
     if (writer.fabric != NULL)
@@ -475,7 +474,7 @@ static bool write_size(const struct fabric_profiler_config *config, uint32_t siz
 
 /* A pair of processes for each size: an engine has pages of one size. */
 static bool pair(const struct fabric_profiler_config *config, uint32_t size, struct progress *progress,
-                 struct fabric_times *times, char *error, size_t error_size)
+                 struct fabric_times *times, struct user_error *error)
 {
     struct meeting *meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(meeting != MAP_FAILED);
@@ -486,7 +485,7 @@ static bool pair(const struct fabric_profiler_config *config, uint32_t size, str
         end_with_parent(parent);
         target(config, sizes[size], meeting);
     }
-    bool good = child > 0 && write_size(config, size, meeting, progress, times, error, error_size);
+    bool good = child > 0 && write_size(config, size, meeting, progress, times, error);
     if (child > 0) {
         atomic_store(&meeting->stop, true);
         if (!good)
@@ -494,7 +493,7 @@ static bool pair(const struct fabric_profiler_config *config, uint32_t size, str
         waitpid(child, NULL, 0);
         leftovers_remove_of(child);
     } else {
-        snprintf(error, error_size, "no process could be made for the other end of the fabric");
+        user_error_set(error, NULL, 0, NULL, "no process could be made for the other end of the fabric");
     }
     munmap(meeting, sizeof *meeting);
     return good;
@@ -506,7 +505,7 @@ uint32_t fabric_profiler_steps(const struct fabric_profiler_config *config)
 }
 
 bool fabric_profiler(const struct fabric_profiler_config *config, struct progress *progress, struct fabric_times *times,
-                     char *error, size_t error_size)
+                     struct user_error *error)
 {
     CHECK(config->turns >= 1);
     *times = (struct fabric_times){.posting_ps = 0};
@@ -514,7 +513,7 @@ bool fabric_profiler(const struct fabric_profiler_config *config, struct progres
     prctl(PR_SET_TIMERSLACK, 1UL); /* else a nap is 50 us longer than it says */
     bool good = true;
     for (uint32_t s = 0; s < FABRIC_SIZES && good; s++)
-        good = pair(config, s, progress, times, error, error_size);
+        good = pair(config, s, progress, times, error);
     prctl(PR_SET_TIMERSLACK, 0UL); /* back to what it was */
     return good;
 }

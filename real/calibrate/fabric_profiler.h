@@ -8,6 +8,7 @@
 
 #include "host/progress.h"
 #include "real/calibrate/nic_fit.h"
+#include "host/user_error.h"
 
 #define FABRIC_SIZES 6
 
@@ -34,6 +35,6 @@ uint32_t fabric_profiler_steps(const struct fabric_profiler_config *config);
 
 /* False with a sentence when the provider is missing or a transfer fails; without one when interrupted. */
 bool fabric_profiler(const struct fabric_profiler_config *config, struct progress *progress, struct fabric_times *times,
-                     char *error, size_t error_size);
+                     struct user_error *error);
 
 #endif

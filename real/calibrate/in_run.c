@@ -171,7 +171,7 @@ static void find_table(struct reader *reader)
     }
 }
 
-static bool read_node(struct reader *reader, const char *folder, uint32_t node, char *why, size_t why_size)
+static bool read_node(struct reader *reader, const char *folder, uint32_t node, struct user_error *why)
 {
     char path[FOLDER_BYTES + 32];
     struct runtime_limits limits = real_world_limits();
@@ -181,8 +181,7 @@ static bool read_node(struct reader *reader, const char *folder, uint32_t node, 
     reader->node = node;
     reader->launched = false;
     find_table(reader);
-    return recording_replay_heard(path, &reader->world->deployment->configs[node], &limits, &listener, why, why_size) >=
-           0;
+    return recording_replay_heard(path, &reader->world->deployment->configs[node], &limits, &listener, why) >= 0;
 }
 
 /* ---- What it comes to -------------------------------------------------------------------------------------------- */
@@ -238,8 +237,8 @@ void step_table_correct(struct step_table *table, const struct step_correction *
 
 /* ---- The run ----------------------------------------------------------------------------------------------------- */
 
-static bool run(const struct in_run_config *config, const struct real_world *world, const char *folder, char *why,
-                size_t why_size)
+static bool run(const struct in_run_config *config, const struct real_world *world, const char *folder,
+                struct user_error *why)
 {
     struct real_options options = *config->options;
     struct run_result result;
@@ -256,7 +255,7 @@ static bool run(const struct in_run_config *config, const struct real_world *wor
              &result);
     bool good = result.status == RUN_COMPLETE;
     if (!good && result.status != RUN_STOPPED)
-        snprintf(why, why_size, "%s", result.text);
+        user_error_set(why, NULL, 0, NULL, "%s", result.text);
     run_result_free(&result);
     return good;
 }
@@ -286,7 +285,7 @@ static bool add_scenario(const struct in_run_config *config, const char *path, s
 {
     struct real_world world;
     char folder[FOLDER_BYTES];
-    char why[4096] = "";
+    struct user_error why = {.set = false};
     const char *temporary = getenv("TMPDIR");
     bool good = real_world_load(&world, path, config->sets, config->set_count, -1, error);
     uint64_t seed = good ? world.seed + 1 : 0;
@@ -303,12 +302,12 @@ static bool add_scenario(const struct in_run_config *config, const char *path, s
         user_error_set(error, folder, 0, NULL, "cannot be made: %s", strerror(errno));
         good = false;
     } else {
-        good = run(config, &world, folder, why, sizeof why);
+        good = run(config, &world, folder, &why);
         for (uint32_t node = 0; node < reader->nodes && good; node++)
-            good = read_node(reader, folder, node, why, sizeof why);
+            good = read_node(reader, folder, node, &why);
         remove_folder(folder, reader->nodes);
-        if (why[0] != '\0')
-            user_error_set(error, path, 0, NULL, "%.400s", why);
+        if (why.set)
+            user_error_set(error, path, 0, NULL, "%.400s", why.text);
     }
     if (good)
         take_delays(reader, front, armed);

@@ -72,7 +72,7 @@ static void on_down(void *self, uint32_t node, const char *why)
 }
 
 static struct mesh *make_mesh(struct station *station, uint32_t node, const unsigned char *token, const char *address,
-                              char *error, size_t error_size)
+                              struct user_error *error)
 {
     struct mesh_config config = {
         .own = {.protocol = CONTROL_PROTOCOL, .node = node},
@@ -85,7 +85,7 @@ static struct mesh *make_mesh(struct station *station, uint32_t node, const unsi
     memcpy(config.own.token, token, CONTROL_TOKEN_BYTES);
     snprintf(config.own.build, sizeof config.own.build, "%s", build_identity);
     control_clock_identity(config.own.clock);
-    return mesh_make(&config, error, error_size);
+    return mesh_make(&config, error);
 }
 
 static void make_runtime(struct station *station, uint32_t node, struct mesh *mesh)
@@ -103,9 +103,9 @@ static void make_runtime(struct station *station, uint32_t node, struct mesh *me
 
 static _Noreturn void echo(const char *address, uint16_t port, const unsigned char *token)
 {
-    char error[256];
+    struct user_error error = {.set = false};
     struct station station = {.echoes = true};
-    struct mesh *mesh = make_mesh(&station, 1, token, address, error, sizeof error);
+    struct mesh *mesh = make_mesh(&station, 1, token, address, &error);
     if (mesh == NULL)
         _exit(1);
     make_runtime(&station, 1, mesh);
@@ -155,14 +155,14 @@ static bool ping(struct station *station, struct mesh *mesh, int64_t *message_ns
     return true;
 }
 
-bool message_profiler(const char *address, int64_t *message_ns, char *error, size_t error_size)
+bool message_profiler(const char *address, int64_t *message_ns, struct user_error *error)
 {
     struct station station = {.echoes = false};
     unsigned char token[CONTROL_TOKEN_BYTES];
     FILE *random = fopen("/dev/urandom", "rb");
     CHECK(random != NULL && fread(token, sizeof token, 1, random) == 1);
     fclose(random);
-    struct mesh *mesh = make_mesh(&station, 0, token, address, error, error_size);
+    struct mesh *mesh = make_mesh(&station, 0, token, address, error);
     if (mesh == NULL)
         return false;
     fflush(NULL);
@@ -175,7 +175,7 @@ bool message_profiler(const char *address, int64_t *message_ns, char *error, siz
     make_runtime(&station, 0, mesh);
     bool good = child > 0 && ping(&station, mesh, message_ns);
     if (!good && !interrupt_requested())
-        snprintf(error, error_size, "control messages to another process at %s were not answered", address);
+        user_error_set(error, NULL, 0, NULL, "control messages to another process at %s were not answered", address);
     if (child > 0) {
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);

@@ -4,12 +4,14 @@
 #ifndef TANDEM_REAL_CALIBRATE_MESSAGE_PROFILER_H
 #define TANDEM_REAL_CALIBRATE_MESSAGE_PROFILER_H
 
+#include "host/user_error.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* The median of half the round trips. False with a sentence; without one when interrupted. The caller has one
  * thread. */
-bool message_profiler(const char *address, int64_t *message_ns, char *error, size_t error_size);
+bool message_profiler(const char *address, int64_t *message_ns, struct user_error *error);
 
 #endif

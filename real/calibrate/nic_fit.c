@@ -75,26 +75,26 @@ static double squares(const struct write_time *points, size_t count, double gap,
     return sum;
 }
 
-static bool sound(const struct write_time *points, size_t count, const char *what, char *error, size_t error_size)
+static bool sound(const struct write_time *points, size_t count, const char *what, struct user_error *error)
 {
     bool sizes_differ = false;
     for (size_t i = 0; i < count; i++) {
         sizes_differ = sizes_differ || points[i].bytes != points[0].bytes;
         if (points[i].ps <= 0 || points[i].bytes == 0) {
-            snprintf(error, error_size, "the %s of %llu bytes took no time", what, (unsigned long long)points[i].bytes);
+            user_error_set(error, NULL, 0, NULL, "the %s of %llu bytes took no time", what,
+                           (unsigned long long)points[i].bytes);
             return false;
         }
     }
     if (!sizes_differ)
-        snprintf(error, error_size, "%s of at least two sizes are needed", what);
+        user_error_set(error, NULL, 0, NULL, "%s of at least two sizes are needed", what);
     return sizes_differ;
 }
 
 bool nic_fit(const struct write_time *singles, size_t single_count, const struct write_time *stream,
-             size_t stream_count, struct nic *nic, char *error, size_t error_size)
+             size_t stream_count, struct nic *nic, struct user_error *error)
 {
-    if (!sound(stream, stream_count, "streamed writes", error, error_size) ||
-        !sound(singles, single_count, "single writes", error, error_size))
+    if (!sound(stream, stream_count, "streamed writes", error) || !sound(singles, single_count, "single writes", error))
         return false;
     double best = INFINITY;
     double best_gap = 0;
@@ -114,7 +114,8 @@ bool nic_fit(const struct write_time *singles, size_t single_count, const struct
         }
     }
     if (!(best < INFINITY)) {
-        snprintf(error, error_size, "large writes of a stream take no longer than small ones: is the machine busy?");
+        user_error_set(error, NULL, 0, NULL,
+                       "large writes of a stream take no longer than small ones: is the machine busy?");
         return false;
     }
     double weights = 0;

@@ -10,6 +10,7 @@
 #define TANDEM_REAL_CALIBRATE_NIC_FIT_H
 
 #include "world/scenario/hardware.h"
+#include "host/user_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ struct write_time {
 /* Fills base_ns, bytes_per_s, gap_ps and knee_permille. False with a sentence when the points do not determine them:
  * fewer than two sizes, times that are not positive, streams whose time does not grow with the size. */
 bool nic_fit(const struct write_time *singles, size_t single_count, const struct write_time *stream,
-             size_t stream_count, struct nic *nic, char *error, size_t error_size);
+             size_t stream_count, struct nic *nic, struct user_error *error);
 
 /* By how much the parameters miss the points they were fitted to, in thousandths of the measured time, on average. */
 struct nic_misfit {

@@ -344,10 +344,10 @@ static bool measure_first_layer(struct step_profiler *profiler, uint32_t count)
 
 /* ---- The instance ------------------------------------------------------------------------------------------------ */
 
-static bool start(struct step_profiler *profiler, char *error, size_t error_size)
+static bool start(struct step_profiler *profiler, struct user_error *error)
 {
     const struct executor_setup *setup = &profiler->job->setup;
-    profiler->executors = executors_start(setup, error, error_size);
+    profiler->executors = executors_start(setup, error);
     if (profiler->executors == NULL)
         return false;
     profiler->real = real_runtime_make(&(struct real_config){
@@ -372,21 +372,21 @@ static bool start(struct step_profiler *profiler, char *error, size_t error_size
 }
 
 bool step_profiler(struct step_job *job, uint32_t rounds, struct progress *progress, struct step_quality *quality,
-                   char *error, size_t error_size)
+                   struct user_error *error)
 {
     CHECK(rounds >= 1 && rounds <= STEP_ROUNDS_MAX);
     struct step_profiler profiler = {.job = job};
     int64_t *spreads = calloc((size_t)2 * STEP_BREAKPOINTS_MAX * STEP_BREAKPOINTS_MAX, sizeof *spreads);
     CHECK(spreads != NULL);
     *quality = (struct step_quality){0};
-    bool good = start(&profiler, error, error_size);
+    bool good = start(&profiler, error);
     if (good) {
         progress_note(progress, job->name);
         good = measure_grid(&profiler, false, rounds, progress, spreads, quality) &&
                measure_grid(&profiler, true, rounds, progress, spreads, quality) &&
                measure_first_layer(&profiler, rounds);
         if (!good)
-            snprintf(error, error_size, "%s", profiler.trouble);
+            user_error_set(error, NULL, 0, NULL, "%s", profiler.trouble);
     }
     if (good && quality->cells_measured > 0) {
         stats_sort(spreads, quality->cells_measured);

@@ -10,6 +10,7 @@
 
 #include "host/progress.h"
 #include "real/calibrate/step_plan.h"
+#include "host/user_error.h"
 
 #define STEP_ROUNDS_MAX 101u
 
@@ -21,6 +22,6 @@ struct step_quality {
 
 /* Fills the job's table. False with a sentence when the device is absent or fails, or with none when interrupted. */
 bool step_profiler(struct step_job *job, uint32_t rounds, struct progress *progress, struct step_quality *quality,
-                   char *error, size_t error_size);
+                   struct user_error *error);
 
 #endif

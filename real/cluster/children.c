@@ -118,7 +118,7 @@ static void make_arguments(const struct children_config *config, uint32_t node, 
 /* ---- Processes --------------------------------------------------------------------------------------------------- */
 
 static bool spawn(struct children *children, const struct children_config *config, uint32_t node, uint32_t incarnation,
-                  char *error, size_t error_size)
+                  struct user_error *error)
 {
     struct arguments_of arguments = {.count = 0};
     make_arguments(config, node, incarnation, &arguments);
@@ -138,7 +138,7 @@ static bool spawn(struct children *children, const struct children_config *confi
     for (size_t i = 0; i < arguments.count; i++)
         free(arguments.values[i]);
     if (pid < 0) {
-        snprintf(error, error_size, "no process for node %" PRIu32 ": %s", node, strerror(errno));
+        user_error_set(error, NULL, 0, NULL, "no process for node %" PRIu32 ": %s", node, strerror(errno));
         return false;
     }
     children->pids[node] = pid;
@@ -147,7 +147,7 @@ static bool spawn(struct children *children, const struct children_config *confi
     return true;
 }
 
-struct children *children_start(const struct children_config *config, char *error, size_t error_size)
+struct children *children_start(const struct children_config *config, struct user_error *error)
 {
     struct children *children = calloc(1, sizeof *children);
     CHECK(children != NULL);
@@ -159,12 +159,12 @@ struct children *children_start(const struct children_config *config, char *erro
         children->death_fds[i] = -1;
     leftovers_remove();
     if (!lifeline_make(&children->line)) {
-        snprintf(error, error_size, "no pipe for the processes of the run: %s", strerror(errno));
+        user_error_set(error, NULL, 0, NULL, "no pipe for the processes of the run: %s", strerror(errno));
         children_end(children);
         return NULL;
     }
     for (uint32_t i = 1; i < config->node_count; i++) {
-        if (!spawn(children, config, i, 0, error, error_size)) {
+        if (!spawn(children, config, i, 0, error)) {
             children_end(children);
             return NULL;
         }
@@ -173,7 +173,7 @@ struct children *children_start(const struct children_config *config, char *erro
 }
 
 bool children_replace(struct children *children, const struct children_config *config, uint32_t node,
-                      uint32_t incarnation, char *error, size_t error_size)
+                      uint32_t incarnation, struct user_error *error)
 {
     if (children->pids[node] > 0) {
         kill(children->pids[node], SIGKILL);
@@ -184,7 +184,7 @@ bool children_replace(struct children *children, const struct children_config *c
     }
     children->pids[node] = 0;
     children->death_fds[node] = -1;
-    return spawn(children, config, node, incarnation, error, error_size);
+    return spawn(children, config, node, incarnation, error);
 }
 
 int children_death_fd(const struct children *children, uint32_t node)

@@ -5,6 +5,7 @@
 #define TANDEM_REAL_CLUSTER_CHILDREN_H
 
 #include "real/cluster/real_world.h"
+#include "host/user_error.h"
 
 #include <sys/types.h>
 
@@ -23,12 +24,12 @@ struct children_config {
 };
 
 /* Starts one process for each node but the front. NULL with a sentence; none is left then. */
-struct children *children_start(const struct children_config *config, char *error, size_t error_size);
+struct children *children_start(const struct children_config *config, struct user_error *error);
 
 /* Another process in place of the node's, which is killed if it lives, and with it what it left in /dev/shm. False with
  * a sentence; then the node has no process. */
 bool children_replace(struct children *children, const struct children_config *config, uint32_t node,
-                      uint32_t incarnation, char *error, size_t error_size);
+                      uint32_t incarnation, struct user_error *error);
 
 /* Readable when the node's process has died; -1 where there is none. */
 int children_death_fd(const struct children *children, uint32_t node);

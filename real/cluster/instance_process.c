@@ -31,8 +31,7 @@ static void *allocate(size_t count, size_t size)
 void instance_trouble(void *self, const char *text)
 {
     struct instance *instance = self;
-    if (instance->trouble[0] == '\0')
-        snprintf(instance->trouble, sizeof instance->trouble, "%s", text);
+    user_error_set(&instance->trouble, NULL, 0, NULL, "%s", text);
 }
 
 /* ---- Meeting the others ------------------------------------------------------------------------------------------ */
@@ -60,10 +59,9 @@ static void on_up(void *self, uint32_t node, const struct hello *hello)
 static void on_report(void *self, struct fabric_report *report)
 {
     struct instance *instance = self;
-    char text[256];
-    snprintf(text, sizeof text, "%s: %s", instance->world->deployment->instances[report->node].name, report->error);
     if (report->error[0] != '\0') {
-        instance_trouble(instance, text);
+        user_error_set(&instance->trouble, NULL, 0, NULL, "%s: %s",
+                       instance->world->deployment->instances[report->node].name, report->error);
     } else if (report->kind == REPORT_CARD) {
         mesh_send(instance->mesh, report->node, FRAME_CARD, report->card, report->card_bytes);
     } else if (report->kind == REPORT_PEER) {
@@ -210,7 +208,7 @@ static void on_down(void *self, uint32_t node, const char *why)
         /* Whoever is left without a front has nobody to serve. A refusal is worth a word; the end of the run, which may
          * come while a replacement is made, is not. */
         if (!instance->started && instance->start->incarnation == 0)
-            snprintf(instance->trouble, sizeof instance->trouble, "the front: %s", why);
+            user_error_set(&instance->trouble, NULL, 0, NULL, "the front: %s", why);
         instance->over = true;
     } else if (!instance->ready) {
         snprintf(text, sizeof text, "%s: %s", instance->world->deployment->instances[node].name, why);
@@ -286,7 +284,7 @@ static void executor_died(void *self, uint32_t rank)
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */
 
 /* The KV regions as this process reaches them. */
-static bool make_regions(struct instance *instance, char *error, size_t error_size)
+static bool make_regions(struct instance *instance, struct user_error *error)
 {
     uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
     instance->regions = allocate(ranks, sizeof *instance->regions);
@@ -296,7 +294,7 @@ static bool make_regions(struct instance *instance, char *error, size_t error_si
         region->memory = executors_memory(instance->executors, r);
         if (!executors_have_memory(instance->executors))
             continue;
-        region->reach = executors_reach(instance->executors, r, error, error_size);
+        region->reach = executors_reach(instance->executors, r, error);
         if (region->reach == NULL)
             return false;
         region->memory = region->reach->address;
@@ -304,11 +302,11 @@ static bool make_regions(struct instance *instance, char *error, size_t error_si
     return true;
 }
 
-static bool make_fabric(struct instance *instance, char *error, size_t error_size)
+static bool make_fabric(struct instance *instance, struct user_error *error)
 {
     const struct real_options *options = instance->start->options;
     uint32_t ranks = instance->world->deployment->instances[instance->config->node].ranks;
-    if (!make_regions(instance, error, error_size))
+    if (!make_regions(instance, error))
         return false;
     struct place *places = allocate(ranks, sizeof *places);
     const char *more[FABRIC_NICS_MAX - 1];
@@ -336,7 +334,7 @@ static bool make_fabric(struct instance *instance, char *error, size_t error_siz
         .handoffs_max = instance->config->messenger.handoffs_max,
         .tickets_max = REAL_WRITES_IN_FLIGHT,
     };
-    struct fabric *fabric = fabric_make(&config, error, error_size);
+    struct fabric *fabric = fabric_make(&config, error);
     if (fabric != NULL && fabric_path(fabric)[0] != '\0')
         fprintf(stderr, "%s: %s\n", instance->world->deployment->instances[instance->config->node].name,
                 fabric_path(fabric));
@@ -362,7 +360,7 @@ static void make_verifier(struct instance *instance)
     });
 }
 
-static bool make_mesh(struct instance *instance, char *error, size_t error_size)
+static bool make_mesh(struct instance *instance, struct user_error *error)
 {
     struct mesh_config config = {
         .node_count = instance->world->deployment->node_count,
@@ -373,7 +371,7 @@ static bool make_mesh(struct instance *instance, char *error, size_t error_size)
     };
     real_world_hello(instance->world, instance->config->node, instance->start->token, &config.own);
     config.own.incarnation = instance->start->incarnation;
-    instance->mesh = mesh_make(&config, error, error_size);
+    instance->mesh = mesh_make(&config, error);
     return instance->mesh != NULL;
 }
 
@@ -418,26 +416,26 @@ static void make_runtime(struct instance *instance)
         real_runtime_watch(instance->real, executors_death_fd(instance->executors, r), executor_died, instance, r);
 }
 
-static bool set_up(struct instance *instance, char *error, size_t error_size)
+static bool set_up(struct instance *instance, struct user_error *error)
 {
     /* First the executors: they are forked while this process has one thread. */
     struct executor_setup setup =
         real_world_executor_setup(instance->world, instance->config->node, instance->start->options->device);
     setup.device_first = instance->start->device_first;
-    instance->executors = executors_start(&setup, error, error_size);
+    instance->executors = executors_start(&setup, error);
     if (instance->executors == NULL)
         return false;
     if (real_world_has_fabric(instance->world, instance->config->node)) {
-        if (!make_fabric(instance, error, error_size))
+        if (!make_fabric(instance, error))
             return false;
         if (instance->start->options->verify)
             make_verifier(instance);
     }
-    if (!make_mesh(instance, error, error_size))
+    if (!make_mesh(instance, error))
         return false;
     make_runtime(instance);
     return real_node_make(&instance->node, instance->config, real_runtime_seam(instance->real),
-                          instance->start->options->record_events, instance->start->incarnation, error, error_size);
+                          instance->start->options->record_events, instance->start->incarnation, error);
 }
 
 /* ---- Running ----------------------------------------------------------------------------------------------------- */
@@ -470,7 +468,7 @@ static void say_trouble(struct instance *instance)
 {
     if (!mesh_up(instance->mesh, 0))
         return;
-    mesh_send(instance->mesh, 0, FRAME_TROUBLE, instance->trouble, strlen(instance->trouble));
+    mesh_send(instance->mesh, 0, FRAME_TROUBLE, instance->trouble.text, strlen(instance->trouble.text));
     mesh_flush(instance->mesh);
 }
 
@@ -493,7 +491,7 @@ static void tear_down(struct instance *instance)
     free(instance);
 }
 
-bool instance_run(const struct instance_start *start, char *error, size_t error_size)
+bool instance_run(const struct instance_start *start, struct user_error *error)
 {
     struct instance *instance = allocate(1, sizeof *instance);
     instance->start = start;
@@ -504,20 +502,21 @@ bool instance_run(const struct instance_start *start, char *error, size_t error_
     check_context_set(&instance->check);
     signal(SIGINT, SIG_IGN); /* a Ctrl-C is for the launcher, which ends its instances in order */
     signal(SIGPIPE, SIG_IGN);
-    if (set_up(instance, instance->trouble, sizeof instance->trouble)) {
+    if (set_up(instance, &instance->trouble)) {
         lifeline_ends_in_order();
         mesh_dial(instance->mesh, 0, start->front_address, start->front_port);
-        while (instance->trouble[0] == '\0' && !instance->over)
+        while (!instance->trouble.set && !instance->over)
             turn(instance);
-        if (instance->trouble[0] != '\0')
+        if (instance->trouble.set)
             say_trouble(instance);
     }
-    bool good = instance->trouble[0] == '\0';
+    bool good = !instance->trouble.set;
     if (!real_node_close(&instance->node) && good) {
         good = false;
-        snprintf(instance->trouble, sizeof instance->trouble, "the recording could not be written");
+        user_error_set(&instance->trouble, NULL, 0, NULL, "the recording could not be written");
     }
-    snprintf(error, error_size, "%s", instance->trouble);
+    if (!good)
+        user_error_set(error, NULL, 0, NULL, "%s", instance->trouble.text);
     tear_down(instance);
     return good;
 }

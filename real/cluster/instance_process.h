@@ -7,6 +7,7 @@
 #define TANDEM_REAL_CLUSTER_INSTANCE_PROCESS_H
 
 #include "real/cluster/real_world.h"
+#include "host/user_error.h"
 
 struct instance_start {
     const struct real_world *world;
@@ -21,6 +22,6 @@ struct instance_start {
 };
 
 /* Runs until the end. False with a sentence when something went wrong here; the front has been told, if it could be. */
-bool instance_run(const struct instance_start *start, char *error, size_t error_size);
+bool instance_run(const struct instance_start *start, struct user_error *error);
 
 #endif

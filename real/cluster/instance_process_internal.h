@@ -46,7 +46,7 @@ struct instance {
     bool finished;
     bool over;
     int64_t stop_by_ns;
-    char trouble[512]; /* not empty: it cannot go on */
+    struct user_error trouble; /* set: it cannot go on */
 };
 
 /* instance_report.c: what goes to the front beside the node's own messages. */

@@ -72,18 +72,17 @@ static bool make_token(struct launcher *launcher)
 
 static bool make_node(struct launcher *launcher)
 {
-    char error[1300];
-    bool good =
-        real_node_make(&launcher->node, &launcher->world.deployment->configs[0], real_runtime_seam(launcher->real),
-                       launcher->options->record_events, 0, error, sizeof error);
+    struct user_error error = {.set = false};
+    bool good = real_node_make(&launcher->node, &launcher->world.deployment->configs[0],
+                               real_runtime_seam(launcher->real), launcher->options->record_events, 0, &error);
     if (!good)
-        run_break(launcher->run, RUN_REFUSED, "%s", error);
+        run_break(launcher->run, RUN_REFUSED, "%s", error.text);
     return good;
 }
 
 static bool make_mesh(struct launcher *launcher)
 {
-    char error[256] = "";
+    struct user_error error = {.set = false};
     struct mesh_config config = {
         .node_count = launcher->node_count,
         .bind = launcher->options->address,
@@ -96,9 +95,9 @@ static bool make_mesh(struct launcher *launcher)
         return false;
     }
     real_world_hello(&launcher->world, 0, launcher->token, &config.own);
-    launcher->mesh = mesh_make(&config, error, sizeof error);
+    launcher->mesh = mesh_make(&config, &error);
     if (launcher->mesh == NULL)
-        run_break(launcher->run, RUN_REFUSED, "%s", error);
+        run_break(launcher->run, RUN_REFUSED, "%s", error.text);
     return launcher->mesh != NULL;
 }
 
@@ -131,10 +130,10 @@ static void make_listeners(struct launcher *launcher)
 /* One line where devices are shared. */
 static void tell_sharing(const struct launcher *launcher)
 {
-    char why[256];
-    const struct device_ops *ops = executor_device(launcher->options->device, why, sizeof why);
+    struct user_error why = {.set = false};
+    const struct device_ops *ops = executor_device(launcher->options->device, &why);
     uint32_t ranks = real_world_ranks_before(&launcher->world, launcher->node_count);
-    uint32_t count = ops->count == NULL ? 0 : ops->count(why, sizeof why);
+    uint32_t count = ops->count == NULL ? 0 : ops->count(&why);
     if (count > 0 && count < ranks)
         run_notice(launcher->run, "%" PRIu32 " ranks on %" PRIu32 " %s device%s: several share one", ranks, count,
                    ops->name, count == 1 ? "" : "s");
@@ -143,23 +142,22 @@ static void tell_sharing(const struct launcher *launcher)
 /* Starts the others, or tells those that somebody else has started where the front listens. */
 static bool call_others(struct launcher *launcher)
 {
-    char error[512] = "";
+    struct user_error error = {.set = false};
     struct pmix_wire *wire = launcher->wire;
     bool good;
     if (wire == NULL) {
         tell_sharing(launcher);
-        good = launcher_start_children(launcher, error, sizeof error);
+        good = launcher_start_children(launcher, &error);
     } else if (wire->size != launcher->node_count) {
-        snprintf(error, sizeof error,
-                 "the front and %" PRIu32 " instances want %" PRIu32 " processes of the job, not %" PRIu32,
-                 launcher->node_count - 1, launcher->node_count, wire->size);
+        user_error_set(&error, NULL, 0, NULL,
+                       "the front and %" PRIu32 " instances want %" PRIu32 " processes of the job, not %" PRIu32,
+                       launcher->node_count - 1, launcher->node_count, wire->size);
         good = false;
     } else {
-        good = pmix_wire_publish(wire, launcher->options->address, mesh_port(launcher->mesh), launcher->token, error,
-                                 sizeof error);
+        good = pmix_wire_publish(wire, launcher->options->address, mesh_port(launcher->mesh), launcher->token, &error);
     }
     if (!good)
-        run_break(launcher->run, RUN_REFUSED, "%s", error);
+        run_break(launcher->run, RUN_REFUSED, "%s", error.text);
     return good;
 }
 
@@ -282,9 +280,9 @@ static void align_again(struct launcher *launcher)
 
 static void close_files(struct launcher *launcher)
 {
-    char error[512] = "";
-    if (launcher->tokens != NULL && !token_book_write(launcher->tokens, launcher->options->tokens, error, sizeof error))
-        run_break(launcher->run, RUN_REFUSED, "%s", error);
+    struct user_error error = {.set = false};
+    if (launcher->tokens != NULL && !token_book_write(launcher->tokens, launcher->options->tokens, &error))
+        run_break(launcher->run, RUN_REFUSED, "%s", error.text);
     if (!real_node_close(&launcher->node))
         run_break(launcher->run, RUN_REFUSED, "the recording could not be written");
 }

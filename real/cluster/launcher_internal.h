@@ -12,6 +12,7 @@
 #include "real/cluster/token_book.h"
 #include "real/cluster/trace_merge.h"
 #include "real/cluster/transfer_book.h"
+#include "host/user_error.h"
 
 /* Exchanges of time stamps with a node on another machine; the quickest is believed. */
 #define CLOCK_ASKS 16u
@@ -80,7 +81,7 @@ void launcher_down(void *self, uint32_t node, const char *why);
 void launcher_ask_clocks(struct launcher *launcher); /* once more, of nodes with other clocks */
 
 /* launcher_replace.c: others in place of lost instances. */
-bool launcher_start_children(struct launcher *launcher, char *error, size_t error_size);
+bool launcher_start_children(struct launcher *launcher, struct user_error *error);
 void launcher_lost(struct launcher *launcher, uint32_t node);    /* it is to be replaced, if that is the policy */
 void launcher_in_vain(struct launcher *launcher, uint32_t node); /* a replacement has ended */
 void launcher_replace(struct launcher *launcher);                /* what is due */

@@ -51,19 +51,18 @@ static void child_died(void *self, uint32_t node)
         run_break(launcher->run, RUN_REFUSED, "%s ended before it was ready", launcher_name(launcher, node));
 }
 
-bool launcher_start_children(struct launcher *launcher, char *error, size_t error_size)
+bool launcher_start_children(struct launcher *launcher, struct user_error *error)
 {
     struct children_config config = config_of(launcher);
     struct memory_need need;
     struct memory_there there = memory_there_now(launcher->options);
     char text[256];
-    if (!memory_need_of(&launcher->world, launcher->options, &need, error, error_size) ||
-        !memory_suffices(&need, &there, error, error_size))
+    if (!memory_need_of(&launcher->world, launcher->options, &need, error) || !memory_suffices(&need, &there, error))
         return false;
     memory_need_text(&need, text, sizeof text);
     if (memory_need_total(&need) >= TOLD_BYTES)
         run_notice(launcher->run, "takes %s", text);
-    launcher->children = children_start(&config, error, error_size);
+    launcher->children = children_start(&config, error);
     for (uint32_t i = 1; i < launcher->node_count && launcher->children != NULL; i++)
         real_runtime_watch(launcher->real, children_death_fd(launcher->children, i), child_died, launcher, i);
     return launcher->children != NULL;
@@ -101,17 +100,17 @@ static void start_another(struct launcher *launcher, uint32_t node)
 {
     struct remote *remote = &launcher->remotes[node];
     struct children_config config = config_of(launcher);
-    char error[512] = "";
+    struct user_error error = {.set = false};
     int old = children_death_fd(launcher->children, node);
     if (old >= 0)
         real_runtime_unwatch(launcher->real, old);
     remote->replace_at_ns = TIME_NEVER;
     remote->replacing = true;
     remote->incarnation++;
-    if (children_replace(launcher->children, &config, node, remote->incarnation, error, sizeof error)) {
+    if (children_replace(launcher->children, &config, node, remote->incarnation, &error)) {
         real_runtime_watch(launcher->real, children_death_fd(launcher->children, node), child_died, launcher, node);
     } else {
-        tell(launcher, node, error);
+        tell(launcher, node, error.text);
         launcher_in_vain(launcher, node);
     }
 }

@@ -39,15 +39,15 @@ static uint64_t regions_of(const struct real_world *world, const struct real_opt
 }
 
 bool memory_need_of(const struct real_world *world, const struct real_options *options, struct memory_need *need,
-                    char *error, size_t error_size)
+                    struct user_error *error)
 {
     *need = (struct memory_need){.processes = PROCESS_BYTES};
     for (uint32_t i = 1; i < world->deployment->node_count; i++) {
         struct executor_setup setup = real_world_executor_setup(world, i, options->device);
         struct executor_bytes bytes;
-        char why[256];
-        if (!executor_setup_bytes(&setup, &bytes, why, sizeof why)) {
-            snprintf(error, error_size, "%s: %s", world->deployment->instances[i].name, why);
+        struct user_error why = {.set = false};
+        if (!executor_setup_bytes(&setup, &bytes, &why)) {
+            user_error_set(error, NULL, 0, NULL, "%s: %s", world->deployment->instances[i].name, why.text);
             return false;
         }
         need->weights += bytes.weights;
@@ -143,20 +143,21 @@ struct memory_there memory_there_now(const struct real_options *options)
     return there;
 }
 
-bool memory_suffices(const struct memory_need *need, const struct memory_there *there, char *error, size_t error_size)
+bool memory_suffices(const struct memory_need *need, const struct memory_there *there, struct user_error *error)
 {
     char text[256];
     memory_need_text(need, text, sizeof text);
     if (memory_need_total(need) > there->bytes) {
-        snprintf(error, error_size,
-                 "the run takes %s; %.1f GiB %s. Fewer instances, a smaller model or smaller KV pools take less", text,
-                 (double)there->bytes / GIB, there->limit);
+        user_error_set(error, NULL, 0, NULL,
+                       "the run takes %s; %.1f GiB %s. Fewer instances, a smaller model or smaller KV pools take less",
+                       text, (double)there->bytes / GIB, there->limit);
         return false;
     }
     if (there->shared_matters && need->regions > there->shared) {
-        snprintf(error, error_size,
-                 "the fabric takes %.0f MiB of /dev/shm, which has %.0f left: make it larger, or take --provider tcp",
-                 (double)need->regions * 1024 / GIB, (double)there->shared * 1024 / GIB);
+        user_error_set(
+            error, NULL, 0, NULL,
+            "the fabric takes %.0f MiB of /dev/shm, which has %.0f left: make it larger, or take --provider tcp",
+            (double)need->regions * 1024 / GIB, (double)there->shared * 1024 / GIB);
         return false;
     }
     return true;

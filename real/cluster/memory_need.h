@@ -9,6 +9,7 @@
 #define TANDEM_REAL_CLUSTER_MEMORY_NEED_H
 
 #include "real/cluster/real_world.h"
+#include "host/user_error.h"
 
 /* Bytes. */
 struct memory_need {
@@ -21,7 +22,7 @@ struct memory_need {
 
 /* Of all instances of the world. False with a sentence where the device cannot be, or cannot hold the model. */
 bool memory_need_of(const struct real_world *world, const struct real_options *options, struct memory_need *need,
-                    char *error, size_t error_size);
+                    struct user_error *error);
 
 uint64_t memory_need_total(const struct memory_need *need);
 
@@ -38,6 +39,6 @@ struct memory_there {
 struct memory_there memory_there_now(const struct real_options *options);
 
 /* False with a sentence that says what is wanted, what there is, and what to lower. */
-bool memory_suffices(const struct memory_need *need, const struct memory_there *there, char *error, size_t error_size);
+bool memory_suffices(const struct memory_need *need, const struct memory_there *there, struct user_error *error);
 
 #endif

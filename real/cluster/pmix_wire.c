@@ -13,27 +13,27 @@
 
 static pmix_proc_t self;
 
-static bool failed(const char *what, pmix_status_t status, char *error, size_t error_size)
+static bool failed(const char *what, pmix_status_t status, struct user_error *error)
 {
-    snprintf(error, error_size, "PMIx: %s: %s", what, PMIx_Error_string(status));
+    user_error_set(error, NULL, 0, NULL, "PMIx: %s: %s", what, PMIx_Error_string(status));
     return false;
 }
 
-bool pmix_wire_join(struct pmix_wire *wire, char *error, size_t error_size)
+bool pmix_wire_join(struct pmix_wire *wire, struct user_error *error)
 {
     *wire = (struct pmix_wire){.joined = false};
     if (getenv("PMIX_NAMESPACE") == NULL)
         return true;
     pmix_status_t status = PMIx_Init(&self, NULL, 0);
     if (status != PMIX_SUCCESS)
-        return failed("the server named in the environment does not answer", status, error, error_size);
+        return failed("the server named in the environment does not answer", status, error);
     pmix_proc_t job;
     PMIX_LOAD_PROCID(&job, self.nspace, PMIX_RANK_WILDCARD);
     pmix_value_t *value = NULL;
     status = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
     if (status != PMIX_SUCCESS) {
         PMIx_Finalize(NULL, 0);
-        return failed("the size of the job is not known", status, error, error_size);
+        return failed("the size of the job is not known", status, error);
     }
     wire->size = value->data.uint32;
     wire->rank = self.rank;
@@ -72,18 +72,18 @@ void pmix_wire_leave(struct pmix_wire *wire)
 }
 
 /* All ranks wait for all, and see what was committed before. */
-static bool meet(char *error, size_t error_size)
+static bool meet(struct user_error *error)
 {
     bool collect = true;
     pmix_info_t info;
     PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
     pmix_status_t status = PMIx_Fence(NULL, 0, &info, 1);
     PMIX_INFO_DESTRUCT(&info);
-    return status == PMIX_SUCCESS || failed("the processes did not meet", status, error, error_size);
+    return status == PMIX_SUCCESS || failed("the processes did not meet", status, error);
 }
 
-bool pmix_wire_publish(void *wire, const char *address, uint16_t port, const unsigned char *token, char *error,
-                       size_t error_size)
+bool pmix_wire_publish(void *wire, const char *address, uint16_t port, const unsigned char *token,
+                       struct user_error *error)
 {
     (void)wire;
     char text[2 * CONTROL_TOKEN_BYTES + 1];
@@ -97,22 +97,22 @@ bool pmix_wire_publish(void *wire, const char *address, uint16_t port, const uns
     if (status == PMIX_SUCCESS)
         status = PMIx_Commit();
     if (status != PMIX_SUCCESS)
-        return failed("the address of the front cannot be published", status, error, error_size);
-    return meet(error, error_size);
+        return failed("the address of the front cannot be published", status, error);
+    return meet(error);
 }
 
-bool pmix_wire_receive(struct pmix_wire *wire, char *address, uint16_t *port, unsigned char *token, char *error,
-                       size_t error_size)
+bool pmix_wire_receive(struct pmix_wire *wire, char *address, uint16_t *port, unsigned char *token,
+                       struct user_error *error)
 {
     (void)wire;
-    if (!meet(error, error_size))
+    if (!meet(error))
         return false;
     pmix_proc_t front;
     PMIX_LOAD_PROCID(&front, self.nspace, 0);
     pmix_value_t *value = NULL;
     pmix_status_t status = PMIx_Get(&front, KEY, NULL, 0, &value);
     if (status != PMIX_SUCCESS)
-        return failed("the address of the front is not known", status, error, error_size);
+        return failed("the address of the front is not known", status, error);
     char text[2 * CONTROL_TOKEN_BYTES + 1] = "";
     unsigned number = 0;
     bool good = value->type == PMIX_STRING && sscanf(value->data.string, "%63s %u %32s", address, &number, text) == 3 &&
@@ -120,6 +120,6 @@ bool pmix_wire_receive(struct pmix_wire *wire, char *address, uint16_t *port, un
     *port = (uint16_t)number;
     PMIX_VALUE_RELEASE(value);
     if (!good)
-        snprintf(error, error_size, "PMIx: the address of the front makes no sense");
+        user_error_set(error, NULL, 0, NULL, "PMIx: the address of the front makes no sense");
     return good;
 }

@@ -9,7 +9,7 @@
 #define LINE 64 /* bytes of a cache line */
 
 bool real_node_make(struct real_node *made, const struct node_config *config, struct runtime *seam, const char *folder,
-                    uint32_t incarnation, char *error, size_t error_size)
+                    uint32_t incarnation, struct user_error *error)
 {
     if (folder != NULL) {
         char path[1200];
@@ -17,7 +17,7 @@ bool real_node_make(struct real_node *made, const struct node_config *config, st
         if (incarnation > 0)
             snprintf(again, sizeof again, ".%u", incarnation);
         snprintf(path, sizeof path, "%s/node-%u%s.events", folder, config->node, again);
-        made->recording = recording_make(path, seam, error, error_size);
+        made->recording = recording_make(path, seam, error);
         if (made->recording == NULL)
             return false;
         seam = recording_seam(made->recording);

@@ -4,6 +4,7 @@
 
 #include "node.h"
 #include "real/runtime/recording.h"
+#include "host/user_error.h"
 
 struct real_node {
     struct node *node;
@@ -13,7 +14,7 @@ struct real_node {
 
 /* Recorded in `folder`, where it is not NULL. False with a sentence; close in either case. */
 bool real_node_make(struct real_node *made, const struct node_config *config, struct runtime *seam, const char *folder,
-                    uint32_t incarnation, char *error, size_t error_size);
+                    uint32_t incarnation, struct user_error *error);
 
 /* `self` is a struct real_node: for the runtime. */
 void real_node_handle(void *self, const struct event *event);

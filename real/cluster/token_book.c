@@ -86,7 +86,7 @@ bool token_book_add(struct token_book *book, const struct device_token *token)
     return true;
 }
 
-bool token_book_write(const struct token_book *book, const char *path, char *error, size_t error_size)
+bool token_book_write(const struct token_book *book, const char *path, struct user_error *error)
 {
     FILE *file = fopen(path, "w");
     bool good = file != NULL && fputs("request,position,token\n", file) >= 0;
@@ -99,6 +99,6 @@ bool token_book_write(const struct token_book *book, const char *path, char *err
     if (file != NULL)
         good = fclose(file) == 0 && good;
     if (!good)
-        snprintf(error, error_size, "%s could not be written: %s", path, strerror(errno));
+        user_error_set(error, NULL, 0, NULL, "%s could not be written: %s", path, strerror(errno));
     return good;
 }

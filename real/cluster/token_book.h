@@ -5,6 +5,7 @@
 #define TANDEM_REAL_CLUSTER_TOKEN_BOOK_H
 
 #include "real/device/device.h"
+#include "host/user_error.h"
 
 struct token_book;
 
@@ -15,6 +16,6 @@ void token_book_free(struct token_book *book);
 bool token_book_add(struct token_book *book, const struct device_token *token);
 
 /* Writes "request,position,token" lines in order. False with a sentence. */
-bool token_book_write(const struct token_book *book, const char *path, char *error, size_t error_size);
+bool token_book_write(const struct token_book *book, const char *path, struct user_error *error);
 
 #endif

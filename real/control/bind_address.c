@@ -40,13 +40,14 @@ static bool read_network(const char *text, struct network *network)
     return true;
 }
 
-bool bind_address(const char *text, char *address, char *error, size_t error_size)
+bool bind_address(const char *text, char *address, struct user_error *error)
 {
     struct network network;
     struct ifaddrs *interfaces = NULL;
     bool found = false;
     if (!read_network(text, &network)) {
-        snprintf(error, error_size, "'%s' is neither an IPv4 address (10.0.0.7) nor a network (10.0.0.0/24)", text);
+        user_error_set(error, NULL, 0, NULL, "'%s' is neither an IPv4 address (10.0.0.7) nor a network (10.0.0.0/24)",
+                       text);
         return false;
     }
     if (strchr(text, '/') == NULL) {
@@ -66,6 +67,6 @@ bool bind_address(const char *text, char *address, char *error, size_t error_siz
     if (interfaces != NULL)
         freeifaddrs(interfaces);
     if (!found)
-        snprintf(error, error_size, "this host has no address in %s", text);
+        user_error_set(error, NULL, 0, NULL, "this host has no address in %s", text);
     return found;
 }

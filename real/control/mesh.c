@@ -101,18 +101,18 @@ static void watch(const struct mesh *mesh, int fd, uint64_t tag, uint32_t events
     CHECK(epoll_ctl(mesh->epoll, operation, fd, &event) == 0);
 }
 
-static bool listen_at(struct mesh *mesh, char *error, size_t error_size)
+static bool listen_at(struct mesh *mesh, struct user_error *error)
 {
     struct sockaddr_in address;
     if (!address_of(mesh->config.bind, 0, &address)) {
-        snprintf(error, error_size, "'%s' is not an IPv4 address", mesh->config.bind);
+        user_error_set(error, NULL, 0, NULL, "'%s' is not an IPv4 address", mesh->config.bind);
         return false;
     }
     mesh->listener = open_socket();
     socklen_t size = sizeof address;
     if (bind(mesh->listener, (const struct sockaddr *)&address, sizeof address) != 0 ||
         listen(mesh->listener, 128) != 0 || getsockname(mesh->listener, (struct sockaddr *)&address, &size) != 0) {
-        snprintf(error, error_size, "%s cannot be listened on: %s", mesh->config.bind, strerror(errno));
+        user_error_set(error, NULL, 0, NULL, "%s cannot be listened on: %s", mesh->config.bind, strerror(errno));
         return false;
     }
     mesh->config.own.port = ntohs(address.sin_port);
@@ -120,7 +120,7 @@ static bool listen_at(struct mesh *mesh, char *error, size_t error_size)
     return true;
 }
 
-struct mesh *mesh_make(const struct mesh_config *config, char *error, size_t error_size)
+struct mesh *mesh_make(const struct mesh_config *config, struct user_error *error)
 {
     CHECK(config->node_count <= NODES_MAX && config->own.node < config->node_count);
     struct mesh *mesh = calloc(1, sizeof *mesh);
@@ -135,7 +135,7 @@ struct mesh *mesh_make(const struct mesh_config *config, char *error, size_t err
         mesh->links[i].connection.fd = -1;
     for (uint32_t i = 0; i < GUESTS_MAX; i++)
         mesh->guests[i].connection.fd = -1;
-    if (!listen_at(mesh, error, error_size)) {
+    if (!listen_at(mesh, error)) {
         mesh_free(mesh);
         return NULL;
     }
@@ -390,10 +390,10 @@ static bool answered(struct mesh *mesh, uint32_t node, const struct frame *frame
     struct link *link = &mesh->links[node];
     struct hello hello;
     if (frame->kind == FRAME_REFUSED) {
-        char why[256];
-        snprintf(why, sizeof why, "it refused: %.*s", (int)(frame->length < 200 ? frame->length : 200),
-                 (const char *)frame->body);
-        lose(mesh, node, why);
+        struct user_error why = {.set = false};
+        user_error_set(&why, NULL, 0, NULL, "it refused: %.*s", (int)(frame->length < 200 ? frame->length : 200),
+                       (const char *)frame->body);
+        lose(mesh, node, why.text);
         return false;
     }
     if (frame->kind != FRAME_WELCOME || !hello_read(frame, &hello) || hello.node != node ||
@@ -483,9 +483,10 @@ void mesh_tick(struct mesh *mesh, int64_t now_ns)
             link->heard_ns = now_ns;
         int64_t silent_ns = now_ns - link->heard_ns;
         if (silent_ns > mesh->config.heartbeat_ns * (int64_t)mesh->config.heartbeats_missed) {
-            char why[96];
-            snprintf(why, sizeof why, "nothing was heard of it for %lld ms", (long long)(silent_ns / 1000000));
-            lose(mesh, i, why);
+            struct user_error why = {.set = false};
+            user_error_set(&why, NULL, 0, NULL, "nothing was heard of it for %lld ms",
+                           (long long)(silent_ns / 1000000));
+            lose(mesh, i, why.text);
         } else if (now_ns - link->spoke_ns >= mesh->config.heartbeat_ns) {
             link->spoke_ns = now_ns;
             if (!connection_put_ahead(&link->connection, FRAME_HEARTBEAT, NULL, 0))

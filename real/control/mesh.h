@@ -12,6 +12,7 @@
 #define TANDEM_REAL_CONTROL_MESH_H
 
 #include "real/control/frame.h"
+#include "host/user_error.h"
 
 #define HEARTBEAT_NS_DEFAULT INT64_C(200000000)
 #define HEARTBEATS_MISSED_DEFAULT 10 /* then a peer is suspected: busy machines are late, and a suspicion is final */
@@ -35,7 +36,7 @@ struct mesh_config {
 };
 
 /* NULL with a sentence in `error` when the address cannot be bound. */
-struct mesh *mesh_make(const struct mesh_config *config, char *error, size_t error_size);
+struct mesh *mesh_make(const struct mesh_config *config, struct user_error *error);
 void mesh_free(struct mesh *mesh);
 
 int mesh_fd(const struct mesh *mesh);

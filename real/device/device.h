@@ -16,6 +16,7 @@
 #include "real/device/collective.h"
 #include "real/memory/kv_memory.h"
 #include "runtime.h"
+#include "host/user_error.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -64,13 +65,12 @@ struct device_reach_config;
 struct device_ops {
     const char *name; /* "host", "cuda" */
     /* How many of them this machine has; 0 with one sentence in `error` when none. NULL: always there. */
-    uint32_t (*count)(char *error, size_t error_size);
+    uint32_t (*count)(struct user_error *error);
     /* What make() would take of the machine's memory, beside that for KV. False with one sentence where the model
      * cannot be. NULL: the device has memory of its own. */
-    bool (*bytes)(const struct device_config *config, uint64_t *weights, uint64_t *buffers, char *error,
-                  size_t error_size);
+    bool (*bytes)(const struct device_config *config, uint64_t *weights, uint64_t *buffers, struct user_error *error);
     /* NULL with one sentence in `error` when the device is absent or the model cannot be. */
-    struct device *(*make)(const struct device_config *config, char *error, size_t error_size);
+    struct device *(*make)(const struct device_config *config, struct user_error *error);
     void (*free)(struct device *device);
     /* Applies the changes of a launch, in order: those of all groups, on every rank. */
     void (*change)(struct device *device, const struct step_change *changes, uint32_t count);
@@ -99,13 +99,13 @@ struct device_ops {
 
     /* A descriptor by which another process maps that memory; the caller closes it. -1 with a sentence; -1 with an
      * empty one where there is nothing to share. */
-    int (*share)(struct device *device, enum device_share what, char *error, size_t error_size);
+    int (*share)(struct device *device, enum device_share what, struct user_error *error);
     /* Once, after all ranks' devices have been made and before the first step: what each rank of the instance has
      * shared for peers, by rank; -1: nothing. The descriptors stay the caller's. */
-    bool (*join)(struct device *device, const int *descriptors, char *error, size_t error_size);
+    bool (*join)(struct device *device, const int *descriptors, struct user_error *error);
     /* In the instance's process: maps a rank's KV memory by the descriptor that the rank has shared. NULL with a
      * sentence. */
-    struct device_reach *(*reach)(const struct device_reach_config *config, char *error, size_t error_size);
+    struct device_reach *(*reach)(const struct device_reach_config *config, struct user_error *error);
 };
 
 extern const struct device_ops device_host;

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "host/user_error.h"
+
 struct device_reach_config {
     int descriptor;  /* as the rank's device has shared it; stays the caller's */
     uint64_t bytes;  /* kv_memory_bytes() */
@@ -50,8 +52,8 @@ struct device_reach_ops {
 
     /* Staging; one thread uses it. Makes the pinned buffer, of host_bytes; batches of at most `pieces` may be under
      * way, at most `batches` of them. The buffer, or NULL with a sentence. Once. */
-    void *(*stage)(struct device_reach *reach, size_t host_bytes, uint32_t batches, uint32_t pieces, char *error,
-                   size_t error_size);
+    void *(*stage)(struct device_reach *reach, size_t host_bytes, uint32_t batches, uint32_t pieces,
+                   struct user_error *error);
     /* Starts a batch; false when as many as allowed are under way. Batches are done in the order of submission. */
     bool (*submit)(struct device_reach *reach, enum device_reach_direction direction,
                    const struct device_reach_piece *pieces, uint32_t count);

@@ -39,14 +39,14 @@ extern const struct device_ops device_cuda;
 extern const struct device_ops device_cuda __attribute__((weak));
 #endif
 
-const struct device_ops *executor_device(const char *name, char *error, size_t error_size)
+const struct device_ops *executor_device(const char *name, struct user_error *error)
 {
     const struct device_ops *cuda = &device_cuda;
     if (strcmp(name, "host") == 0)
         return &device_host;
     if (strcmp(name, "cuda") == 0 && cuda != NULL)
         return cuda;
-    snprintf(error, error_size, "device %s: this tandem was built without it; host is there", name);
+    user_error_set(error, NULL, 0, NULL, "device %s: this tandem was built without it; host is there", name);
     return NULL;
 }
 
@@ -65,10 +65,9 @@ static struct device_config config_of(const struct executor_setup *setup, uint32
     };
 }
 
-bool executor_setup_bytes(const struct executor_setup *setup, struct executor_bytes *bytes, char *error,
-                          size_t error_size)
+bool executor_setup_bytes(const struct executor_setup *setup, struct executor_bytes *bytes, struct user_error *error)
 {
-    const struct device_ops *ops = executor_device(setup->device, error, error_size);
+    const struct device_ops *ops = executor_device(setup->device, error);
     *bytes = (struct executor_bytes){.buffers = mailbox_bytes(setup)};
     if (ops == NULL)
         return false;
@@ -78,7 +77,7 @@ bool executor_setup_bytes(const struct executor_setup *setup, struct executor_by
         struct device_config config = config_of(setup, r);
         uint64_t weights;
         uint64_t buffers;
-        if (!ops->bytes(&config, &weights, &buffers, error, error_size))
+        if (!ops->bytes(&config, &weights, &buffers, error))
             return false;
         bytes->weights += weights;
         bytes->buffers += buffers;
@@ -102,9 +101,9 @@ static bool make_device(struct executor *executor, void *kv, void *collective, s
     config.collective = executor->collective;
     config.abandon = &executor->mailbox->abandon;
     config.layer_counter = &executor->mailbox->layer_counters[place / p->tensor];
-    executor->ops = executor_device(setup->device, reply->text, sizeof reply->text);
+    executor->ops = executor_device(setup->device, &reply->error);
     if (executor->ops != NULL)
-        executor->device = executor->ops->make(&config, reply->text, sizeof reply->text);
+        executor->device = executor->ops->make(&config, &reply->error);
     return executor->device != NULL;
 }
 
@@ -115,8 +114,8 @@ static bool share(struct executor *executor, int channel, struct mailbox_reply *
 {
     static const enum device_share kinds[] = {DEVICE_SHARE_KV, DEVICE_SHARE_PEERS};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        int descriptor = executor->ops->share(executor->device, kinds[i], reply->text, sizeof reply->text);
-        if (descriptor < 0 && reply->text[0] != '\0')
+        int descriptor = executor->ops->share(executor->device, kinds[i], &reply->error);
+        if (descriptor < 0 && reply->error.set)
             return false;
         bool sent = descriptor_send(channel, kinds[i], descriptor);
         if (descriptor >= 0)
@@ -137,8 +136,7 @@ static bool join(struct executor *executor, int channel, struct mailbox_reply *r
         peers[r] = -1;
     while (descriptor_receive(channel, &rank, &descriptor) && rank < executor->setup->ranks && peers[rank] < 0)
         peers[rank] = descriptor;
-    bool joined =
-        rank == DESCRIPTOR_END && executor->ops->join(executor->device, peers, reply->text, sizeof reply->text);
+    bool joined = rank == DESCRIPTOR_END && executor->ops->join(executor->device, peers, &reply->error);
     for (uint32_t r = 0; r < executor->setup->ranks; r++)
         if (peers[r] >= 0)
             close(peers[r]);

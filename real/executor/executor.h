@@ -6,9 +6,10 @@
 #define TANDEM_REAL_EXECUTOR_EXECUTOR_H
 
 #include "real/executor/mailbox.h"
+#include "host/user_error.h"
 
 /* The device of a name, or NULL with a sentence. */
-const struct device_ops *executor_device(const char *name, char *error, size_t error_size);
+const struct device_ops *executor_device(const char *name, struct user_error *error);
 
 /* What all executors of an instance take of the machine's memory, with what they share with it. */
 struct executor_bytes {
@@ -18,8 +19,7 @@ struct executor_bytes {
 };
 
 /* False with a sentence where the device is absent or cannot hold the model. */
-bool executor_setup_bytes(const struct executor_setup *setup, struct executor_bytes *bytes, char *error,
-                          size_t error_size);
+bool executor_setup_bytes(const struct executor_setup *setup, struct executor_bytes *bytes, struct user_error *error);
 
 /* `tandem executor RANK MAILBOX KV COLLECTIVE CHANNEL`: the rank and four descriptors. KV is -1 where the device has
  * memory of its own, COLLECTIVE with one rank, and CHANNEL, over which such a device's memory is shared (executors.c),

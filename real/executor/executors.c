@@ -281,7 +281,7 @@ bool executors_have_memory(const struct executors *executors)
     return executors->ops->share != NULL;
 }
 
-struct device_reach *executors_reach(struct executors *executors, uint32_t rank, char *error, size_t error_size)
+struct device_reach *executors_reach(struct executors *executors, uint32_t rank, struct user_error *error)
 {
     struct device_reach_config config = {
         .descriptor = executors->shared[2 * rank],
@@ -289,7 +289,7 @@ struct device_reach *executors_reach(struct executors *executors, uint32_t rank,
         .number = executors->setup.device_first + rank,
     };
     if (executors->reaches[rank] == NULL)
-        executors->reaches[rank] = executors->ops->reach(&config, error, error_size);
+        executors->reaches[rank] = executors->ops->reach(&config, error);
     return executors->reaches[rank];
 }
 
@@ -337,14 +337,14 @@ static _Noreturn void become_executor(const struct executors *executors, uint32_
     _exit(127);
 }
 
-static bool spawn(struct executors *executors, uint32_t rank, char *error, size_t error_size)
+static bool spawn(struct executors *executors, uint32_t rank, struct user_error *error)
 {
     char name[] = "tandem";
     char role[] = "executor";
     char numbers[5][16];
     int channel[2] = {-1, -1};
     if (executors->ops->share != NULL && socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel) != 0) {
-        snprintf(error, error_size, "no socket for rank %u: %s", rank, strerror(errno));
+        user_error_set(error, NULL, 0, NULL, "no socket for rank %u: %s", rank, strerror(errno));
         return false;
     }
     const int values[5] = {(int)rank, executors->mailbox_memory.fd, executors->kv[rank].fd,
@@ -359,7 +359,7 @@ static bool spawn(struct executors *executors, uint32_t rank, char *error, size_
     close_if(channel[1]);
     executors->channels[rank] = channel[0];
     if (pid < 0) {
-        snprintf(error, error_size, "no process for rank %u: %s", rank, strerror(errno));
+        user_error_set(error, NULL, 0, NULL, "no process for rank %u: %s", rank, strerror(errno));
         return false;
     }
     executors->pids[rank] = pid;
@@ -369,7 +369,7 @@ static bool spawn(struct executors *executors, uint32_t rank, char *error, size_
 }
 
 /* Every executor makes its device before it listens; the last reply of the first round says that all are there. */
-static bool devices_made(struct executors *executors, char *error, size_t error_size)
+static bool devices_made(struct executors *executors, struct user_error *error)
 {
     struct mailbox *mailbox = executors->mailbox;
     int64_t until_ns = clock_now_ns() + DEVICE_MAKE_NS;
@@ -382,9 +382,9 @@ static bool devices_made(struct executors *executors, char *error, size_t error_
             else if (waitpid(executors->pids[r], NULL, WNOHANG) == executors->pids[r])
                 executors->pids[r] = 0;
             if (executors->pids[r] == 0 || clock_now_ns() > until_ns) {
-                snprintf(error, error_size, "rank %u: its executor %s", r,
-                         executors->pids[r] == 0 ? "died before its device was made"
-                                                 : "took too long to make its device");
+                user_error_set(error, NULL, 0, NULL, "rank %u: its executor %s", r,
+                               executors->pids[r] == 0 ? "died before its device was made"
+                                                       : "took too long to make its device");
                 return false;
             }
         }
@@ -393,7 +393,7 @@ static bool devices_made(struct executors *executors, char *error, size_t error_
     }
     for (uint32_t r = 0; r < executors->setup.ranks; r++) {
         if (mailbox_reply(mailbox, r)->status != REPLY_OK) {
-            snprintf(error, error_size, "rank %u: %s", r, mailbox_reply(mailbox, r)->text);
+            user_error_set(error, NULL, 0, NULL, "rank %u: %s", r, mailbox_reply(mailbox, r)->error.text);
             return false;
         }
     }
@@ -401,7 +401,7 @@ static bool devices_made(struct executors *executors, char *error, size_t error_
 }
 
 /* Reads what the devices have shared, and hands to each what its peers have: those of its attention group and stage. */
-static bool exchange_memory(struct executors *executors, char *error, size_t error_size)
+static bool exchange_memory(struct executors *executors, struct user_error *error)
 {
     uint32_t ranks = executors->setup.ranks;
     uint32_t tensor = executors->setup.memory.geometry.parallelism.tensor;
@@ -419,26 +419,25 @@ static bool exchange_memory(struct executors *executors, char *error, size_t err
         good = good && descriptor_send(executors->channels[r], DESCRIPTOR_END, -1);
     }
     if (!good)
-        snprintf(error, error_size, "an executor died while memory of devices was handed on");
-    return good && devices_made(executors, error, error_size);
+        user_error_set(error, NULL, 0, NULL, "an executor died while memory of devices was handed on");
+    return good && devices_made(executors, error);
 }
 
-static bool make_memory(struct executors *executors, char *error, size_t error_size)
+static bool make_memory(struct executors *executors, struct user_error *error)
 {
     const struct executor_setup *setup = &executors->setup;
-    if (!shared_memory_make(&executors->mailbox_memory, "tandem mailbox", mailbox_bytes(setup), error, error_size))
+    if (!shared_memory_make(&executors->mailbox_memory, "tandem mailbox", mailbox_bytes(setup), error))
         return false;
     executors->mailbox = executors->mailbox_memory.at;
     executors->mailbox->setup = *setup;
     for (uint32_t r = 0; r < setup->ranks && executors->ops->share == NULL; r++)
-        if (!shared_memory_make(&executors->kv[r], "tandem kv", kv_memory_bytes(&setup->memory, r), error, error_size))
+        if (!shared_memory_make(&executors->kv[r], "tandem kv", kv_memory_bytes(&setup->memory, r), error))
             return false;
-    return setup->ranks == 1 ||
-           shared_memory_make(&executors->collective_memory, "tandem collective",
-                              collective_bytes(setup->ranks, setup->collective_floats), error, error_size);
+    return setup->ranks == 1 || shared_memory_make(&executors->collective_memory, "tandem collective",
+                                                   collective_bytes(setup->ranks, setup->collective_floats), error);
 }
 
-struct executors *executors_start(const struct executor_setup *setup, char *error, size_t error_size)
+struct executors *executors_start(const struct executor_setup *setup, struct user_error *error)
 {
     struct executors *executors = allocate(1, sizeof *executors);
     executors->setup = *setup;
@@ -458,13 +457,13 @@ struct executors *executors_start(const struct executor_setup *setup, char *erro
     }
     executors->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     CHECK(executors->done_fd >= 0);
-    executors->ops = executor_device(setup->device, error, error_size);
-    bool good = executors->ops != NULL && make_memory(executors, error, error_size);
+    executors->ops = executor_device(setup->device, error);
+    bool good = executors->ops != NULL && make_memory(executors, error);
     for (uint32_t r = 0; r < setup->ranks && good; r++)
-        good = spawn(executors, r, error, error_size);
-    good = good && devices_made(executors, error, error_size);
+        good = spawn(executors, r, error);
+    good = good && devices_made(executors, error);
     if (good && executors->ops->share != NULL)
-        good = exchange_memory(executors, error, error_size);
+        good = exchange_memory(executors, error);
     if (!good) {
         executors_stop(executors);
         return NULL;

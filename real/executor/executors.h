@@ -7,11 +7,12 @@
 #include "real/executor/mailbox.h"
 #include "real/fabric/topology.h"
 #include "real/executor/stepper.h"
+#include "host/user_error.h"
 
 struct executors;
 
 /* Starts one process a rank and waits until every device is there. NULL with a sentence. */
-struct executors *executors_start(const struct executor_setup *setup, char *error, size_t error_size);
+struct executors *executors_start(const struct executor_setup *setup, struct user_error *error);
 
 /* Ends them, kindly first, and frees their memory. */
 void executors_stop(struct executors *executors);
@@ -20,7 +21,7 @@ struct stepper executors_stepper(struct executors *executors);
 /* NULL where the rank's device has memory of its own: then executors_reach() maps it, NULL with a sentence. */
 void *executors_memory(struct executors *executors, uint32_t rank);
 bool executors_have_memory(const struct executors *executors); /* the devices, of their own */
-struct device_reach *executors_reach(struct executors *executors, uint32_t rank, char *error, size_t error_size);
+struct device_reach *executors_reach(struct executors *executors, uint32_t rank, struct user_error *error);
 
 /* Where the ranks sit: the NUMA nodes that the executors are confined to, if they are (taskset, mpirun --bind-to). */
 void executors_places(const struct executors *executors, struct place *places);

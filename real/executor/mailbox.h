@@ -45,13 +45,13 @@ enum reply_status {
     REPLY_OK = 0,
     REPLY_BAD_COMMAND = 1, /* changes that do not parse */
     REPLY_ABANDONED = 2,   /* the collective was given up */
-    REPLY_NO_DEVICE = 3,   /* `text` says why */
+    REPLY_NO_DEVICE = 3,   /* `error` says why */
 };
 
 struct mailbox_reply {
     uint32_t status;
     uint32_t token_count;
-    char text[256];
+    struct user_error error;
 };
 
 struct mailbox {

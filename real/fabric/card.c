@@ -162,7 +162,7 @@ static const char *read_body(struct reader *reader, const struct kv_memory *memo
 }
 
 bool card_read(struct card *card, const void *bytes, size_t size, const struct kv_memory *memory, const char *provider,
-               char *error, size_t error_size)
+               struct user_error *error)
 {
     struct reader reader = {.at = bytes, .left = size};
     char provider_read[CARD_PROVIDER_BYTES] = "";
@@ -179,7 +179,7 @@ bool card_read(struct card *card, const void *bytes, size_t size, const struct k
         }
     }
     if (wrong != NULL) {
-        snprintf(error, error_size, "a peer's fabric card: %s", wrong);
+        user_error_set(error, NULL, 0, NULL, "a peer's fabric card: %s", wrong);
         card_free(card);
         return false;
     }

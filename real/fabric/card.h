@@ -14,6 +14,7 @@
 #define TANDEM_REAL_FABRIC_CARD_H
 
 #include "real/memory/kv_memory.h"
+#include "host/user_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,6 +49,6 @@ size_t card_write(const struct card *card, const struct kv_memory *memory, void 
 /* Reads a peer's card; `memory` and `provider` are what the deployment says of it. False with a sentence; then *card
  * holds nothing. */
 bool card_read(struct card *card, const void *bytes, size_t size, const struct kv_memory *memory, const char *provider,
-               char *error, size_t error_size);
+               struct user_error *error);
 
 #endif

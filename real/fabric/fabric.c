@@ -42,7 +42,7 @@ static int register_source(struct fabric *fabric, uint32_t nic, uint32_t rank, s
 }
 
 /* Registers every rank's region for reading, where the provider wants local memory registered. */
-static bool register_sources(struct fabric *fabric, char *error, size_t error_size)
+static bool register_sources(struct fabric *fabric, struct user_error *error)
 {
     uint32_t ranks = fabric->config.rank_count;
     if (!region_wants_local(fabric, 0))
@@ -52,8 +52,8 @@ static bool register_sources(struct fabric *fabric, char *error, size_t error_si
     for (uint32_t i = 0; rc == 0 && i < fabric->config.nics * ranks; i++)
         rc = register_source(fabric, i / ranks, i % ranks, &fabric->sources[i]);
     if (rc != 0)
-        snprintf(error, error_size, "fabric %s: registering memory to write from: %s", fabric->provider->name,
-                 fi_strerror(-rc));
+        user_error_set(error, NULL, 0, NULL, "fabric %s: registering memory to write from: %s", fabric->provider->name,
+                       fi_strerror(-rc));
     return rc == 0;
 }
 
@@ -73,8 +73,8 @@ static void choose_nics(struct fabric *fabric)
         hwloc_topology_destroy(topology);
 }
 
-static bool open_nics_for(struct fabric *fabric, const struct provider *provider, bool devices, char *error,
-                          size_t error_size)
+static bool open_nics_for(struct fabric *fabric, const struct provider *provider, bool devices,
+                          struct user_error *error)
 {
     struct fabric_config *config = &fabric->config;
     uint32_t wanted = config->nics;
@@ -84,9 +84,8 @@ static bool open_nics_for(struct fabric *fabric, const struct provider *provider
     while (good && (opened == 0 || opened < wanted)) {
         uint32_t turn = opened / (1 + config->more_count);
         uint32_t which = opened % (1 + config->more_count);
-        good = (devices ? nic_open_devices : nic_open)(&fabric->nics[opened], provider,
-                                                       which == 0 ? config->address : config->more[which - 1], turn,
-                                                       error, error_size);
+        good = (devices ? nic_open_devices : nic_open)(
+            &fabric->nics[opened], provider, which == 0 ? config->address : config->more[which - 1], turn, error);
         if (good && ++opened == 1 && wanted == 0)
             wanted = min_u32(max_u32(config->rank_count, nic_domains(&fabric->nics[0]) + config->more_count),
                              FABRIC_NICS_MAX);
@@ -100,9 +99,9 @@ static bool open_nics_for(struct fabric *fabric, const struct provider *provider
     return good;
 }
 
-static bool open_nics(struct fabric *fabric, const struct provider *provider, char *error, size_t error_size)
+static bool open_nics(struct fabric *fabric, const struct provider *provider, struct user_error *error)
 {
-    return open_nics_for(fabric, provider, false, error, error_size);
+    return open_nics_for(fabric, provider, false, error);
 }
 
 static void close_nics(struct fabric *fabric)
@@ -112,78 +111,80 @@ static void close_nics(struct fabric *fabric)
 }
 
 /* Every rank at the NIC that its writes go to first. */
-static bool probe_all(struct fabric *fabric, char *why, size_t why_size)
+static bool probe_all(struct fabric *fabric, struct user_error *why)
 {
     const struct fabric_config *config = &fabric->config;
     for (uint32_t r = 0; r < config->rank_count; r++)
-        if (!region_probe(fabric, fabric->choice.nics[r][0], r, why, why_size))
+        if (!region_probe(fabric, fabric->choice.nics[r][0], r, why))
             return false;
     return true;
 }
 
 /* Finds out whether the NICs that are open reach the memory of devices; else makes what stages it. */
-static bool reach_devices(struct fabric *fabric, char *error, size_t error_size)
+static bool reach_devices(struct fabric *fabric, struct user_error *error)
 {
     const char *provider = fabric->provider->name;
-    char why[160] = "";
+    struct user_error why = {.set = false};
     if (fabric->ranks[0].reach == NULL)
         return true;
     bool special = fabric->ranks[0].reach->kind != DEVICE_REACH_HOST; /* needs NICs that are asked for it */
     bool direct = !special;
     if (special) {
-        char unused[256];
+        struct user_error unused = {.set = false};
         close_nics(fabric);
-        direct = open_nics_for(fabric, fabric->provider, true, unused, sizeof unused);
+        direct = open_nics_for(fabric, fabric->provider, true, &unused);
         if (!direct)
-            snprintf(why, sizeof why, "it does not offer to take it");
+            user_error_set(&why, NULL, 0, NULL, "it does not offer to take it");
     }
-    direct = direct && probe_all(fabric, why, sizeof why);
+    direct = direct && probe_all(fabric, &why);
     if (direct) {
         snprintf(fabric->path, sizeof fabric->path,
                  "NICs of %s reach the memory of devices: a write that was tried arrived", provider);
         return true;
     }
-    snprintf(fabric->path, sizeof fabric->path, "memory of devices goes through pinned memory, not to NICs of %s: %s",
-             provider, why);
+    snprintf(fabric->path, sizeof fabric->path,
+             "memory of devices goes through pinned memory, not to NICs of %s: %.150s", provider, why.text);
     if (special) {
         close_nics(fabric);
-        if (!open_nics(fabric, fabric->provider, error, error_size))
+        if (!open_nics(fabric, fabric->provider, error))
             return false;
     }
-    return stages_make(fabric, error, error_size);
+    return stages_make(fabric, error);
 }
 
 /* The named provider; or the first that opens: on loopback what serves one host best, else what is between hosts. */
-static bool open_provider(struct fabric *fabric, char *error, size_t error_size)
+static bool open_provider(struct fabric *fabric, struct user_error *error)
 {
     const struct fabric_config *config = &fabric->config;
     if (config->provider != NULL && strcmp(config->provider, "auto") != 0) {
-        const struct provider *provider = provider_named(config->provider, error, error_size);
-        return provider != NULL && open_nics(fabric, provider, error, error_size);
+        const struct provider *provider = provider_named(config->provider, error);
+        return provider != NULL && open_nics(fabric, provider, error);
     }
     bool loopback = config->address == NULL || strncmp(config->address, "127.", 4) == 0;
+    struct user_error first = {.set = false};
     for (const struct provider *p = providers; loopback && p->name != NULL; p++)
-        if (p->one_host && open_nics(fabric, p, error, error_size))
+        if (p->one_host && open_nics(fabric, p, &first))
             return true;
     for (const struct provider *p = providers; p->name != NULL; p++)
-        if (!p->one_host && open_nics(fabric, p, error, error_size))
+        if (!p->one_host && open_nics(fabric, p, &first))
             return true;
+    user_error_set(error, NULL, 0, NULL, "%s", first.text);
     return false;
 }
 
-bool fabric_here(const char *name, const char *address, char *error, size_t error_size)
+bool fabric_here(const char *name, const char *address, struct user_error *error)
 {
     struct nic nic;
     if (name == NULL || strcmp(name, "auto") == 0)
         return true;
-    const struct provider *provider = provider_named(name, error, error_size);
-    if (provider == NULL || !nic_open(&nic, provider, address, 0, error, error_size))
+    const struct provider *provider = provider_named(name, error);
+    if (provider == NULL || !nic_open(&nic, provider, address, 0, error))
         return false;
     nic_close(&nic);
     return true;
 }
 
-static bool config_good(const struct fabric_config *config, char *error, size_t error_size)
+static bool config_good(const struct fabric_config *config, struct user_error *error)
 {
     CHECK(config->rank_count == kv_ranks(&config->memory.geometry.parallelism));
     CHECK(config->rank_count <= RANKS_MAX && config->tickets_max > 0);
@@ -192,18 +193,19 @@ static bool config_good(const struct fabric_config *config, char *error, size_t 
     for (uint32_t r = 0; r < config->rank_count; r++)
         CHECK(config->ranks[r].bytes >= kv_memory_bytes(&config->memory, r));
     if (config->nics > FABRIC_NICS_MAX || config->window == 0) {
-        snprintf(error, error_size, "fabric: %u NICs with a window of %u; NICs are at most %u, the window at least 1",
-                 config->nics, config->window, FABRIC_NICS_MAX);
+        user_error_set(error, NULL, 0, NULL,
+                       "fabric: %u NICs with a window of %u; NICs are at most %u, the window at least 1", config->nics,
+                       config->window, FABRIC_NICS_MAX);
         return false;
     }
     return true;
 }
 
-struct fabric *fabric_make(const struct fabric_config *config, char *error, size_t error_size)
+struct fabric *fabric_make(const struct fabric_config *config, struct user_error *error)
 {
     _Static_assert(FABRIC_NICS_MAX <= CARD_NICS_MAX && FABRIC_NICS_MAX <= TOPOLOGY_NICS_MAX,
                    "NICs have a place in cards and masks");
-    if (!config_good(config, error, error_size))
+    if (!config_good(config, error))
         return NULL;
     leftovers_remove();
     struct fabric *fabric = calloc(1, sizeof *fabric);
@@ -221,15 +223,14 @@ struct fabric *fabric_make(const struct fabric_config *config, char *error, size
                immediates_make(&fabric->immediates, config->handoffs_max);
     }
     if (!good) {
-        snprintf(error, error_size, "fabric: out of memory");
+        user_error_set(error, NULL, 0, NULL, "fabric: out of memory");
     } else {
         memcpy(fabric->ranks, config->ranks, config->rank_count * sizeof *fabric->ranks);
         fabric->config.ranks = fabric->ranks;
         if (config->places != NULL)
             memcpy(fabric->places, config->places, config->rank_count * sizeof *config->places);
         fabric->config.places = NULL;
-        good = open_provider(fabric, error, error_size) && reach_devices(fabric, error, error_size) &&
-               register_sources(fabric, error, error_size);
+        good = open_provider(fabric, error) && reach_devices(fabric, error) && register_sources(fabric, error);
     }
     if (!good) {
         fabric_free(fabric);

@@ -31,6 +31,7 @@
 #include "real/fabric/topology.h"
 #include "real/memory/kv_memory.h"
 #include "runtime.h"
+#include "host/user_error.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -83,10 +84,10 @@ struct fabric_config {
 };
 
 /* The provider can be had on this host; NULL and "auto" always. False with a sentence. */
-bool fabric_here(const char *provider, const char *address, char *error, size_t error_size);
+bool fabric_here(const char *provider, const char *address, struct user_error *error);
 
 /* NULL with a sentence in `error` when no provider works. Starts no thread. */
-struct fabric *fabric_make(const struct fabric_config *config, char *error, size_t error_size);
+struct fabric *fabric_make(const struct fabric_config *config, struct user_error *error);
 void fabric_free(struct fabric *fabric);
 
 uint32_t fabric_tickets_max(const struct fabric *fabric);
@@ -109,13 +110,13 @@ bool fabric_staged(const struct fabric *fabric);
  * layout hash (real/fabric/card.h). `card` has room for FABRIC_CARD_BYTES_MAX. Returns the length; 0 with a sentence
  * when it cannot be made. The same card until the peer is removed; a new one, with other keys, after that. */
 #define FABRIC_CARD_BYTES_MAX 131072
-size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error, size_t error_size);
+size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, struct user_error *error);
 
 /* Learns a peer by the card that it made for this node; before or after making one for it. False with a sentence when
  * the card makes no sense; then nothing has changed. Connecting is left to the first write: a peer that cannot be
  * reached breaks its rails after stall_ns. */
 bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, size_t size,
-                     const struct kv_memory *memory, char *error, size_t error_size);
+                     const struct kv_memory *memory, struct user_error *error);
 
 /* The peer is gone: outstanding writes to it fail, and what it was given no longer lets it write here. After the return
  * the peer is fenced: its rails are closed and its keys revoked, so nothing that it has sent or will send changes

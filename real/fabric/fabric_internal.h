@@ -7,6 +7,7 @@
 #include "real/fabric/immediates.h"
 #include "real/fabric/provider.h"
 #include "real/fabric/rail.h"
+#include "host/user_error.h"
 
 /* ---- Peers ------------------------------------------------------------------------------------------------------- */
 
@@ -141,7 +142,7 @@ bool region_wants_local(const struct fabric *fabric, uint32_t nic);
 
 /* Whether a write of a few bytes from one place of the rank's memory to another, through the NIC, arrives. The rank's
  * first bytes, and as many in its middle, are zero after that. False with a sentence. */
-bool region_probe(struct fabric *fabric, uint32_t nic, uint32_t rank, char *why, size_t why_size);
+bool region_probe(struct fabric *fabric, uint32_t nic, uint32_t rank, struct user_error *why);
 
 int64_t fabric_clock_ns(void);
 

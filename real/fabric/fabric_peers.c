@@ -31,7 +31,7 @@ static void *target_of(const struct fabric *fabric, uint32_t rank)
     return fabric->stages != NULL ? stage_target(fabric, rank) : fabric->ranks[rank].memory;
 }
 
-static bool peer_register(struct fabric *fabric, struct peer *peer, char *error, size_t error_size)
+static bool peer_register(struct fabric *fabric, struct peer *peer, struct user_error *error)
 {
     uint32_t ranks = fabric->config.rank_count;
     for (uint32_t i = 0; i < fabric->config.nics * ranks && !fabric->config.sends_only; i++) {
@@ -40,15 +40,16 @@ static bool peer_register(struct fabric *fabric, struct peer *peer, char *error,
         int rc = region_register(fabric, i / ranks, target_of(fabric, i % ranks), rank->bytes,
                                  fabric->stages != NULL ? NULL : rank->reach, FI_REMOTE_WRITE, &peer->keys[i]);
         if (rc != 0) {
-            snprintf(error, error_size, "fabric %s: registering the region of rank %u (%llu bytes) at NIC %u: %s",
-                     fabric->provider->name, i % ranks, (unsigned long long)rank->bytes, i / ranks, fi_strerror(-rc));
+            user_error_set(
+                error, NULL, 0, NULL, "fabric %s: registering the region of rank %u (%llu bytes) at NIC %u: %s",
+                fabric->provider->name, i % ranks, (unsigned long long)rank->bytes, i / ranks, fi_strerror(-rc));
             return false;
         }
     }
     return true;
 }
 
-static struct peer *peer_make(struct fabric *fabric, uint32_t node, char *error, size_t error_size)
+static struct peer *peer_make(struct fabric *fabric, uint32_t node, struct user_error *error)
 {
     uint32_t nics = fabric->config.nics;
     struct peer *peer = calloc(1, sizeof *peer);
@@ -57,7 +58,7 @@ static struct peer *peer_make(struct fabric *fabric, uint32_t node, char *error,
         peer->keys = calloc((size_t)nics * fabric->config.rank_count, sizeof *peer->keys);
     }
     if (peer == NULL || peer->rails == NULL || peer->keys == NULL) {
-        snprintf(error, error_size, "fabric: out of memory for a peer");
+        user_error_set(error, NULL, 0, NULL, "fabric: out of memory for a peer");
         if (peer != NULL)
             peer_free(fabric, peer);
         return NULL;
@@ -66,8 +67,8 @@ static struct peer *peer_make(struct fabric *fabric, uint32_t node, char *error,
     peer->rails_left = nics;
     bool good = true;
     for (uint32_t n = 0; good && n < nics; n++)
-        good = rail_open(&peer->rails[n], &fabric->nics[n], fabric->config.window, error, error_size);
-    if (!good || !peer_register(fabric, peer, error, error_size)) {
+        good = rail_open(&peer->rails[n], &fabric->nics[n], fabric->config.window, error);
+    if (!good || !peer_register(fabric, peer, error)) {
         peer_free(fabric, peer);
         return NULL;
     }
@@ -77,24 +78,24 @@ static struct peer *peer_make(struct fabric *fabric, uint32_t node, char *error,
 }
 
 /* The peer, made if it is not there. */
-static struct peer *peer_of(struct fabric *fabric, uint32_t node, char *error, size_t error_size)
+static struct peer *peer_of(struct fabric *fabric, uint32_t node, struct user_error *error)
 {
     CHECK(node < NODES_MAX);
     struct peer *peer = fabric->peers[node];
-    return peer != NULL ? peer : peer_make(fabric, node, error, error_size);
+    return peer != NULL ? peer : peer_make(fabric, node, error);
 }
 
 /* ---- Cards ------------------------------------------------------------------------------------------------------- */
 
-size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error, size_t error_size)
+size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, struct user_error *error)
 {
     uint32_t ranks = fabric->config.rank_count;
     struct card mine;
-    struct peer *peer = peer_of(fabric, node, error, error_size);
+    struct peer *peer = peer_of(fabric, node, error);
     if (peer == NULL)
         return 0;
     if (!card_make(&mine, fabric->config.nics, ranks)) {
-        snprintf(error, error_size, "fabric: out of memory for a card");
+        user_error_set(error, NULL, 0, NULL, "fabric: out of memory for a card");
         return 0;
     }
     snprintf(mine.provider, sizeof mine.provider, "%s", fabric->provider->name);
@@ -103,8 +104,8 @@ size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error
         const struct rail *rail = &peer->rails[n];
         mine.address_bytes[n] = !rail_whole(rail) ? 0 : (uint16_t)rail_address(rail, mine.address[n], CARD_ADDRESS_MAX);
         if (mine.address_bytes[n] == 0) {
-            snprintf(error, error_size, "fabric %s: NIC %u has no address for node %u", fabric->provider->name, n,
-                     node);
+            user_error_set(error, NULL, 0, NULL, "fabric %s: NIC %u has no address for node %u", fabric->provider->name,
+                           n, node);
             card_free(&mine);
             return 0;
         }
@@ -121,15 +122,15 @@ size_t fabric_card(struct fabric *fabric, uint32_t node, void *card, char *error
 }
 
 bool fabric_peer_add(struct fabric *fabric, uint32_t node, const void *card, size_t size,
-                     const struct kv_memory *memory, char *error, size_t error_size)
+                     const struct kv_memory *memory, struct user_error *error)
 {
     struct card theirs;
-    if (!card_read(&theirs, card, size, memory, fabric->provider->name, error, error_size))
+    if (!card_read(&theirs, card, size, memory, fabric->provider->name, error))
         return false;
-    struct peer *peer = peer_of(fabric, node, error, error_size);
+    struct peer *peer = peer_of(fabric, node, error);
     if (peer == NULL || peer->known) {
         if (peer != NULL)
-            snprintf(error, error_size, "fabric: node %u has already given its card", node);
+            user_error_set(error, NULL, 0, NULL, "fabric: node %u has already given its card", node);
         card_free(&theirs);
         return false;
     }

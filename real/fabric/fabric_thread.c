@@ -145,7 +145,9 @@ static void report(struct fabric_thread *thread, const struct fabric_report *wha
 static void make_card(struct fabric_thread *thread, uint32_t node)
 {
     struct fabric_report what = {.kind = REPORT_CARD, .node = node};
-    what.card_bytes = fabric_card(thread->fabric, node, thread->card, what.error, sizeof what.error);
+    struct user_error error = {.set = false};
+    what.card_bytes = fabric_card(thread->fabric, node, thread->card, &error);
+    snprintf(what.error, sizeof what.error, "%.255s", error.text);
     if (what.card_bytes > 0) {
         what.card = allocate(what.card_bytes, 1);
         memcpy(what.card, thread->card, what.card_bytes);
@@ -156,9 +158,9 @@ static void make_card(struct fabric_thread *thread, uint32_t node)
 static void learn_peer(struct fabric_thread *thread, uint32_t node, const struct peer_command *peer)
 {
     struct fabric_report what = {.kind = REPORT_PEER, .node = node};
-    if (!fabric_peer_add(thread->fabric, node, peer->card, peer->bytes, &peer->memory, what.error, sizeof what.error) &&
-        what.error[0] == '\0')
-        strcpy(what.error, "its card was refused");
+    struct user_error error = {.set = false};
+    if (!fabric_peer_add(thread->fabric, node, peer->card, peer->bytes, &peer->memory, &error))
+        snprintf(what.error, sizeof what.error, "%.255s", error.set ? error.text : "its card was refused");
     report(thread, &what);
 }
 

@@ -9,6 +9,7 @@
 #define TANDEM_REAL_FABRIC_FABRIC_THREAD_H
 
 #include "real/fabric/fabric.h"
+#include "host/user_error.h"
 
 /* Reports that may wait for the loop; tickets, hand-offs and peers together stay below. A power of two. */
 #define FABRIC_REPORTS_MAX 8192u
@@ -29,7 +30,7 @@ struct fabric_report {
     struct fabric_event event;
     unsigned char *card;
     size_t card_bytes;
-    char error[128];
+    char error[256]; /* of a peer, empty where it was taken */
 };
 
 /* Takes the engine over and starts the thread. `crowded`: the machine has more to run than processors, and the thread

@@ -119,12 +119,12 @@ static struct fi_info *domain_of(struct fi_info *list, uint32_t index)
 }
 
 static bool open_nic(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
-                     bool devices, char *error, size_t error_size)
+                     bool devices, struct user_error *error)
 {
     *nic = (struct nic){.list = NULL};
     struct fi_info *hints = hints_make(provider, devices);
     if (hints == NULL) {
-        snprintf(error, error_size, "fabric %s: %s", provider->name, fi_strerror(FI_ENOMEM));
+        user_error_set(error, NULL, 0, NULL, "fabric %s: %s", provider->name, fi_strerror(FI_ENOMEM));
         return false;
     }
     /* The address is that of this side: a provider left to choose binds to the default interface, loopback or not.
@@ -139,11 +139,12 @@ static bool open_nic(struct nic *nic, const struct provider *provider, const cha
     if (rc != 0) {
         char present[PROVIDERS_TEXT_BYTES];
         providers_present(present, sizeof present);
-        snprintf(error, error_size,
-                 "fabric %s is not to be had at %s (reliable datagrams, remote writes with data and delivery-complete "
-                 "are asked for%s): %s; present here: %s",
-                 provider->name, addressed ? address : "this host", devices ? ", and memory of devices" : "",
-                 fi_strerror(-rc), present);
+        user_error_set(
+            error, NULL, 0, NULL,
+            "fabric %s is not to be had at %s (reliable datagrams, remote writes with data and delivery-complete "
+            "are asked for%s): %s; present here: %s",
+            provider->name, addressed ? address : "this host", devices ? ", and memory of devices" : "",
+            fi_strerror(-rc), present);
         return false;
     }
     nic->info = domain_of(nic->list, index);
@@ -154,8 +155,8 @@ static bool open_nic(struct nic *nic, const struct provider *provider, const cha
         rc = fi_domain(nic->fabric, nic->info, &nic->domain, NULL);
     }
     if (rc != 0) {
-        snprintf(error, error_size, "fabric %s at %s: %s: %s", provider->name, addressed ? address : "this host", what,
-                 fi_strerror(-rc));
+        user_error_set(error, NULL, 0, NULL, "fabric %s at %s: %s: %s", provider->name,
+                       addressed ? address : "this host", what, fi_strerror(-rc));
         nic_close(nic);
         return false;
     }
@@ -187,26 +188,27 @@ struct place nic_place(const struct nic *nic)
                           .function = pci->function_id};
 }
 
-bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
-              size_t error_size)
+bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
+              struct user_error *error)
 {
-    return open_nic(nic, provider, address, index, false, error, error_size);
+    return open_nic(nic, provider, address, index, false, error);
 }
 
 bool nic_open_devices(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
-                      char *error, size_t error_size)
+                      struct user_error *error)
 {
-    return open_nic(nic, provider, address, index, true, error, error_size);
+    return open_nic(nic, provider, address, index, true, error);
 }
 
-const struct provider *provider_named(const char *name, char *error, size_t error_size)
+const struct provider *provider_named(const char *name, struct user_error *error)
 {
     const struct provider *provider = provider_find(name);
     if (provider == NULL) {
         char present[PROVIDERS_TEXT_BYTES];
         providers_present(present, sizeof present);
-        snprintf(error, error_size,
-                 "fabric: no provider \"%s\"; known: efa, verbs, tcp, net, shm, auto; present here: %s", name, present);
+        user_error_set(error, NULL, 0, NULL,
+                       "fabric: no provider \"%s\"; known: efa, verbs, tcp, net, shm, auto; present here: %s", name,
+                       present);
     }
     return provider;
 }

@@ -9,6 +9,7 @@
 #define TANDEM_REAL_FABRIC_PROVIDER_H
 
 #include "real/fabric/topology.h"
+#include "host/user_error.h"
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
@@ -35,7 +36,7 @@ extern const struct provider providers[];
 const struct provider *provider_find(const char *name);
 
 /* The same, with a sentence that names those there are. */
-const struct provider *provider_named(const char *name, char *error, size_t error_size);
+const struct provider *provider_named(const char *name, struct user_error *error);
 
 /* "tcp, net, shm": those that this machine has; "none". */
 #define PROVIDERS_TEXT_BYTES 64
@@ -51,11 +52,11 @@ struct nic {
 
 /* Opens NIC `index`: the index-th different domain that the provider shows, beginning again after the last, so that
  * more NICs than there are share the hardware. False with a sentence. */
-bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index, char *error,
-              size_t error_size);
+bool nic_open(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
+              struct user_error *error);
 /* The same, of a NIC that takes the memory of devices (FI_HMEM). */
 bool nic_open_devices(struct nic *nic, const struct provider *provider, const char *address, uint32_t index,
-                      char *error, size_t error_size);
+                      struct user_error *error);
 void nic_close(struct nic *nic);
 
 /* Different domains that the provider showed when this one was opened: NICs, where there are any. */

@@ -42,7 +42,7 @@ static bool ops_make(struct rail *rail, uint32_t window)
     return true;
 }
 
-bool rail_open(struct rail *rail, const struct nic *nic, uint32_t window, char *error, size_t error_size)
+bool rail_open(struct rail *rail, const struct nic *nic, uint32_t window, struct user_error *error)
 {
     *rail = (struct rail){.endpoint = NULL};
     size_t queue = nic->info->tx_attr->size;
@@ -64,8 +64,8 @@ bool rail_open(struct rail *rail, const struct nic *nic, uint32_t window, char *
     if (rc == 0)
         rc = fi_enable(rail->endpoint);
     if (rc != 0) {
-        snprintf(error, error_size, "opening an endpoint of %s: %s", nic->info->fabric_attr->prov_name,
-                 fi_strerror(-rc));
+        user_error_set(error, NULL, 0, NULL, "opening an endpoint of %s: %s", nic->info->fabric_attr->prov_name,
+                       fi_strerror(-rc));
         rail_release(rail);
         return false;
     }

@@ -11,6 +11,7 @@
 #define TANDEM_REAL_FABRIC_RAIL_H
 
 #include "real/fabric/provider.h"
+#include "host/user_error.h"
 
 #include <rdma/fi_rma.h>
 
@@ -62,7 +63,7 @@ struct rail_listener {
 };
 
 /* The window is at most what the provider's queue takes. False with a sentence. */
-bool rail_open(struct rail *rail, const struct nic *nic, uint32_t window, char *error, size_t error_size);
+bool rail_open(struct rail *rail, const struct nic *nic, uint32_t window, struct user_error *error);
 
 /* Own address, for the card: at most `size` bytes; 0 when it is longer. */
 size_t rail_address(const struct rail *rail, void *address, size_t size);

@@ -72,15 +72,14 @@ static bool wait_for(struct probe *probe, struct rail *from, struct rail *to)
 }
 
 /* One write over two rails of the NIC, which talk to each other. */
-static bool write_over(struct fabric *fabric, uint32_t nic, const struct rail_write *write, char *why, size_t why_size)
+static bool write_over(struct fabric *fabric, uint32_t nic, const struct rail_write *write, struct user_error *why)
 {
     struct rail from = {.endpoint = NULL};
     struct rail to = {.endpoint = NULL};
     unsigned char address[2][CARD_ADDRESS_MAX];
     struct probe probe = {.completed = false};
     struct rail_listener listener = {&probe, completed, immediate};
-    bool good =
-        rail_open(&from, &fabric->nics[nic], 1, why, why_size) && rail_open(&to, &fabric->nics[nic], 1, why, why_size);
+    bool good = rail_open(&from, &fabric->nics[nic], 1, why) && rail_open(&to, &fabric->nics[nic], 1, why);
     if (good) {
         good = rail_address(&from, address[0], sizeof address[0]) > 0 &&
                rail_address(&to, address[1], sizeof address[1]) > 0 && rail_connect(&from, address[1]) &&
@@ -95,7 +94,7 @@ static bool write_over(struct fabric *fabric, uint32_t nic, const struct rail_wr
         }
         good = good && posted == RAIL_POSTED && wait_for(&probe, &from, &to);
         if (!good)
-            snprintf(why, why_size, "a write that was tried did not end well");
+            user_error_set(why, NULL, 0, NULL, "a write that was tried did not end well");
     }
     rail_close(&from, &listener);
     rail_close(&to, &listener);
@@ -103,16 +102,16 @@ static bool write_over(struct fabric *fabric, uint32_t nic, const struct rail_wr
 }
 
 static bool registered(struct fabric *fabric, uint32_t nic, uint32_t rank, uint64_t access, struct fid_mr **mr,
-                       char *why, size_t why_size)
+                       struct user_error *why)
 {
     const struct fabric_rank *region = &fabric->ranks[rank];
     int rc = region_register(fabric, nic, region->memory, region->bytes, region->reach, access, mr);
     if (rc != 0)
-        snprintf(why, why_size, "registering it fails: %s", fi_strerror(-rc));
+        user_error_set(why, NULL, 0, NULL, "registering it fails: %s", fi_strerror(-rc));
     return rc == 0;
 }
 
-static bool try_write(struct fabric *fabric, uint32_t nic, uint32_t rank, uint64_t target, char *why, size_t why_size)
+static bool try_write(struct fabric *fabric, uint32_t nic, uint32_t rank, uint64_t target, struct user_error *why)
 {
     const struct fabric_rank *region = &fabric->ranks[rank];
     struct device_reach *reach = region->reach;
@@ -125,9 +124,9 @@ static bool try_write(struct fabric *fabric, uint32_t nic, uint32_t rank, uint64
         sent[i] = (unsigned char)(0xa5 ^ i * 7);
     bool good = reach->ops->write(reach, 0, sent, sizeof sent) && reach->ops->write(reach, target, zero, sizeof zero);
     if (!good)
-        snprintf(why, why_size, "this process cannot write to it");
-    good = good && registered(fabric, nic, rank, FI_REMOTE_WRITE, &remote, why, why_size) &&
-           (!region_wants_local(fabric, nic) || registered(fabric, nic, rank, FI_WRITE, &local, why, why_size));
+        user_error_set(why, NULL, 0, NULL, "this process cannot write to it");
+    good = good && registered(fabric, nic, rank, FI_REMOTE_WRITE, &remote, why) &&
+           (!region_wants_local(fabric, nic) || registered(fabric, nic, rank, FI_WRITE, &local, why));
     if (good) {
         bool virtual = nic_mr(&fabric->nics[nic], FI_MR_VIRT_ADDR);
         struct rail_write write = {.source = region->memory,
@@ -135,11 +134,11 @@ static bool try_write(struct fabric *fabric, uint32_t nic, uint32_t rank, uint64
                                    .bytes = PROBE_BYTES,
                                    .address = (virtual ? (uint64_t)(uintptr_t)region->memory : 0) + target,
                                    .key = fi_mr_key(remote)};
-        good = write_over(fabric, nic, &write, why, why_size);
+        good = write_over(fabric, nic, &write, why);
     }
     if (good && (!reach->ops->read(reach, target, came, sizeof came) || memcmp(came, sent, sizeof came) != 0)) {
         good = false;
-        snprintf(why, why_size, "a write that was tried is said to be done and did not arrive");
+        user_error_set(why, NULL, 0, NULL, "a write that was tried is said to be done and did not arrive");
     }
     if (local != NULL)
         fi_close(&local->fid);
@@ -149,11 +148,11 @@ static bool try_write(struct fabric *fabric, uint32_t nic, uint32_t rank, uint64
            good;
 }
 
-bool region_probe(struct fabric *fabric, uint32_t nic, uint32_t rank, char *why, size_t why_size)
+bool region_probe(struct fabric *fabric, uint32_t nic, uint32_t rank, struct user_error *why)
 {
     uint64_t bytes = fabric->ranks[rank].bytes;
     if (bytes >= 4 * PROBE_BYTES)
-        return try_write(fabric, nic, rank, bytes / 2 / PROBE_BYTES * PROBE_BYTES, why, why_size);
-    snprintf(why, why_size, "it is too small to try a write");
+        return try_write(fabric, nic, rank, bytes / 2 / PROBE_BYTES * PROBE_BYTES, why);
+    user_error_set(why, NULL, 0, NULL, "it is too small to try a write");
     return false;
 }

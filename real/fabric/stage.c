@@ -75,7 +75,7 @@ struct stages {
 
 /* ---- Making ------------------------------------------------------------------------------------------------------ */
 
-static bool stage_make(struct fabric *fabric, struct stage *stage, uint32_t rank, char *error, size_t error_size)
+static bool stage_make(struct fabric *fabric, struct stage *stage, uint32_t rank, struct user_error *error)
 {
     struct stages *stages = fabric->stages;
     stage->reach = fabric->ranks[rank].reach;
@@ -83,17 +83,17 @@ static bool stage_make(struct fabric *fabric, struct stage *stage, uint32_t rank
     stage->host_bytes = stage->slots_offset + stages->slot_count * stages->slot_bytes;
     stage->slots = calloc(stages->slot_count, sizeof *stage->slots);
     if (stage->slots == NULL) {
-        snprintf(error, error_size, "fabric: out of memory for staging");
+        user_error_set(error, NULL, 0, NULL, "fabric: out of memory for staging");
         return false;
     }
     for (uint32_t i = 0; i < stages->slot_count; i++)
         stage->slots[i].next = i + 1 < stages->slot_count ? i + 2 : 0;
     stage->unused_first = 1;
-    stage->host = stage->reach->ops->stage(stage->reach, stage->host_bytes, BATCHES, BATCH_PIECES, error, error_size);
+    stage->host = stage->reach->ops->stage(stage->reach, stage->host_bytes, BATCHES, BATCH_PIECES, error);
     return stage->host != NULL;
 }
 
-bool stages_make(struct fabric *fabric, char *error, size_t error_size)
+bool stages_make(struct fabric *fabric, struct user_error *error)
 {
     const struct kv_memory *memory = &fabric->config.memory;
     uint64_t largest = max_u64(kv_page_plane_bytes(&memory->geometry), memory->tail_bytes);
@@ -101,7 +101,7 @@ bool stages_make(struct fabric *fabric, char *error, size_t error_size)
     if (stages != NULL)
         stages->of = calloc(fabric->config.rank_count, sizeof *stages->of);
     if (stages == NULL || stages->of == NULL) {
-        snprintf(error, error_size, "fabric: out of memory for staging");
+        user_error_set(error, NULL, 0, NULL, "fabric: out of memory for staging");
         free(stages);
         return false;
     }
@@ -109,7 +109,7 @@ bool stages_make(struct fabric *fabric, char *error, size_t error_size)
     stages->slot_count = (uint32_t)max_u64(SLOTS_LEAST, min_u64(SLOTS_MOST, SLOTS_BYTES / stages->slot_bytes));
     fabric->stages = stages;
     for (uint32_t r = 0; r < fabric->config.rank_count; r++)
-        if (!stage_make(fabric, &stages->of[r], r, error, error_size))
+        if (!stage_make(fabric, &stages->of[r], r, error))
             return false;
     return true;
 }

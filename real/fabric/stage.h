@@ -12,6 +12,7 @@
 #define TANDEM_REAL_FABRIC_STAGE_H
 
 #include "real/fabric/fabric_internal.h"
+#include "host/user_error.h"
 
 /* Says which completions are of staged writes: the rest of the tag is a slot, counted over all ranks. */
 #define STAGE_TAG (UINT32_C(1) << 31)
@@ -19,7 +20,7 @@
 struct stages;
 
 /* Makes the buffers of all ranks; false with a sentence. */
-bool stages_make(struct fabric *fabric, char *error, size_t error_size);
+bool stages_make(struct fabric *fabric, struct user_error *error);
 void stages_free(struct fabric *fabric);
 
 /* What NICs write to, and what they read from: the rank's pinned buffer. */

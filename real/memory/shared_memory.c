@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-bool shared_memory_make(struct shared_memory *memory, const char *name, size_t bytes, char *error, size_t error_size)
+bool shared_memory_make(struct shared_memory *memory, const char *name, size_t bytes, struct user_error *error)
 {
     *memory = (struct shared_memory){.fd = memfd_create(name, 0), .bytes = bytes};
     if (memory->fd >= 0 && ftruncate(memory->fd, (off_t)bytes) == 0)
@@ -23,7 +23,8 @@ bool shared_memory_make(struct shared_memory *memory, const char *name, size_t b
         memory->at = MAP_FAILED;
     if (memory->at != MAP_FAILED)
         return true;
-    snprintf(error, error_size, "%zu bytes of shared memory (%s) cannot be had: %s", bytes, name, strerror(errno));
+    user_error_set(error, NULL, 0, NULL, "%zu bytes of shared memory (%s) cannot be had: %s", bytes, name,
+                   strerror(errno));
     memory->at = NULL;
     shared_memory_free(memory);
     return false;

@@ -2,6 +2,8 @@
 #ifndef TANDEM_REAL_MEMORY_SHARED_MEMORY_H
 #define TANDEM_REAL_MEMORY_SHARED_MEMORY_H
 
+#include "host/user_error.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +16,7 @@ struct shared_memory {
 };
 
 /* Anonymous memory, zeroed, gone with its last user. False with a sentence. */
-bool shared_memory_make(struct shared_memory *memory, const char *name, size_t bytes, char *error, size_t error_size);
+bool shared_memory_make(struct shared_memory *memory, const char *name, size_t bytes, struct user_error *error);
 
 /* Maps what another process made; the size comes from the descriptor. */
 bool shared_memory_map(struct shared_memory *memory, int fd);

@@ -198,11 +198,11 @@ static const struct runtime_ops operations = {
 
 /* ---- Recording --------------------------------------------------------------------------------------------------- */
 
-struct recording *recording_make(const char *path, struct runtime *inner, char *error, size_t error_size)
+struct recording *recording_make(const char *path, struct runtime *inner, struct user_error *error)
 {
     FILE *file = fopen(path, "wb");
     if (file == NULL || fwrite(magic, sizeof magic, 1, file) != 1) {
-        snprintf(error, error_size, "%s cannot be written: %s", path, strerror(errno));
+        user_error_set(error, NULL, 0, NULL, "%s cannot be written: %s", path, strerror(errno));
         if (file != NULL)
             fclose(file);
         return NULL;
@@ -407,8 +407,7 @@ static void tell(const struct recording *recording, const struct divergence *fou
     memcpy(divergence->before, recording->lines, sizeof divergence->before);
 }
 
-static bool same_calls(struct recording *recording, const struct entry *entry, int64_t number, char *error,
-                       size_t error_size)
+static bool same_calls(struct recording *recording, const struct entry *entry, int64_t number, struct user_error *error)
 {
     const unsigned char *recorded = entry->bytes + entry->data_bytes;
     size_t at = 0;
@@ -434,9 +433,10 @@ static bool same_calls(struct recording *recording, const struct entry *entry, i
     recording_event_text(&entry->event, event, sizeof event);
     recording_call_text(recorded + start, (size_t)entry->call_bytes - start, found.a, sizeof found.a);
     recording_call_text(recording->calls + start, recording->used - start, found.b, sizeof found.b);
-    snprintf(error, error_size, "event %" PRId64 ", %s, at %" PRId64 " ns: call %zu was to %s and is now to %s%s",
-             number, event, entry->now_ns, place + 1, found.a, found.b,
-             strcmp(found.a, found.b) == 0 ? ": they differ in what follows" : "");
+    user_error_set(error, NULL, 0, NULL,
+                   "event %" PRId64 ", %s, at %" PRId64 " ns: call %zu was to %s and is now to %s%s", number, event,
+                   entry->now_ns, place + 1, found.a, found.b,
+                   strcmp(found.a, found.b) == 0 ? ": they differ in what follows" : "");
     if (strcmp(found.a, found.b) == 0)
         snprintf(found.b, sizeof found.b, "the same, with other values after it");
     remember(recording, entry->now_ns, "told of ", event);
@@ -445,14 +445,14 @@ static bool same_calls(struct recording *recording, const struct entry *entry, i
     return false;
 }
 
-static int64_t replay(struct recording *recording, FILE *file, char *error, size_t error_size)
+static int64_t replay(struct recording *recording, FILE *file, struct user_error *error)
 {
     for (int64_t number = 0;; number++) {
         struct entry entry = {.bytes = NULL};
         int got = read_entry(file, &entry);
         bool same = false;
         if (got < 0)
-            snprintf(error, error_size, "event %" PRId64 " makes no sense", number);
+            user_error_set(error, NULL, 0, NULL, "event %" PRId64 " makes no sense", number);
         if (got > 0) {
             recording->used = 0;
             recording->start_count = 0;
@@ -460,7 +460,7 @@ static int64_t replay(struct recording *recording, FILE *file, char *error, size
             if (recording->listener.event != NULL)
                 recording->listener.event(recording->listener.self, entry.now_ns, &entry.event);
             node_handle(recording->node, &entry.event);
-            same = same_calls(recording, &entry, number, error, error_size);
+            same = same_calls(recording, &entry, number, error);
             if (same)
                 remember_calls(recording, recording->start_count, entry.now_ns);
         }
@@ -473,18 +473,18 @@ static int64_t replay(struct recording *recording, FILE *file, char *error, size
 }
 
 int64_t recording_replay(const char *path, const struct node_config *config, const struct runtime_limits *limits,
-                         char *error, size_t error_size)
+                         struct user_error *error)
 {
-    return recording_replay_heard(path, config, limits, &(struct recording_listener){.trace = NULL}, error, error_size);
+    return recording_replay_heard(path, config, limits, &(struct recording_listener){.trace = NULL}, error);
 }
 
 int64_t recording_replay_heard(const char *path, const struct node_config *config, const struct runtime_limits *limits,
-                               const struct recording_listener *listener, char *error, size_t error_size)
+                               const struct recording_listener *listener, struct user_error *error)
 {
     char start[sizeof magic];
     FILE *file = fopen(path, "rb");
     if (file == NULL || fread(start, sizeof start, 1, file) != 1 || memcmp(start, magic, sizeof magic) != 0) {
-        snprintf(error, error_size, "%s is no recording", path);
+        user_error_set(error, NULL, 0, NULL, "%s is no recording", path);
         if (file != NULL)
             fclose(file);
         return -1;
@@ -498,7 +498,7 @@ int64_t recording_replay_heard(const char *path, const struct node_config *confi
     CHECK(memory != NULL);
     memset(memory, 0, size);
     recording.node = node_make(config, &recording.runtime, memory, size);
-    int64_t events = replay(&recording, file, error, error_size);
+    int64_t events = replay(&recording, file, error);
     free(memory);
     free(recording.calls);
     free(recording.starts);

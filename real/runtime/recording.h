@@ -12,11 +12,12 @@
 
 #include "run/compare/divergence.h"
 #include "node.h"
+#include "host/user_error.h"
 
 struct recording;
 
 /* Starts a file at `path`. NULL with a sentence. */
-struct recording *recording_make(const char *path, struct runtime *inner, char *error, size_t error_size);
+struct recording *recording_make(const char *path, struct runtime *inner, struct user_error *error);
 
 /* Closes the file; false when it could not be written whole. */
 bool recording_free(struct recording *recording);
@@ -30,7 +31,7 @@ void recording_handle(struct recording *recording, const struct event *event);
 /* Gives the events of a file to a new node. Returns how many; -1 with a sentence when the file makes no sense or a call
  * differs (the sentence names event and call). */
 int64_t recording_replay(const char *path, const struct node_config *config, const struct runtime_limits *limits,
-                         char *error, size_t error_size);
+                         struct user_error *error);
 
 /* The same, and hears what the node is told and what it calls, each with its time (any may be NULL); and tells of the
  * call that differs as other divergences are told. */
@@ -44,6 +45,6 @@ struct recording_listener {
     struct divergence *divergence; /* NULL: not wanted; zeroed by the caller, who also names the node in it */
 };
 int64_t recording_replay_heard(const char *path, const struct node_config *config, const struct runtime_limits *limits,
-                               const struct recording_listener *listener, char *error, size_t error_size);
+                               const struct recording_listener *listener, struct user_error *error);
 
 #endif

@@ -18,12 +18,16 @@ static struct deployment *deploy(const struct scenario *scenario, struct user_er
     return deployment_make(scenario, &choice, &sizes, scenario->seed, error);
 }
 
-/* "a NIC a GPU", "a NIC for 2 GPUs", "3 NICs for 8 GPUs". */
+/* "one a GPU", "one for 2 GPUs", "3 for 8 GPUs", "2 for 4 GPUs: 1 2 1 2". */
 static void nics_text(const struct hardware *hardware, char *text, size_t size)
 {
     uint32_t gpus = hardware->gpus_per_node;
-    uint32_t nics = hardware->nics_per_node == 0 ? gpus : hardware->nics_per_node;
-    if (nics == gpus)
+    uint32_t nics = hardware_nics(hardware);
+    if (hardware->gpu_nics[0] != 0) {
+        int used = snprintf(text, size, "%" PRIu32 " for %" PRIu32 " GPUs, which use NIC", nics, gpus);
+        for (uint32_t g = 0; g < gpus && (size_t)used < size; g++)
+            used += snprintf(text + used, size - (size_t)used, " %u", hardware->gpu_nics[g]);
+    } else if (nics == gpus)
         snprintf(text, size, "one a GPU");
     else if (gpus % nics == 0)
         snprintf(text, size, "one for %" PRIu32 " GPUs, which share it", gpus / nics);
@@ -37,7 +41,7 @@ static void print_path(const struct scenario *scenario, const struct deployment 
     const struct pool *from = &scenario->pools[p];
     const struct pool *to = &scenario->pools[d];
     struct deployment_paths paths = deployment_paths(deployment, p, d);
-    char nics[2][64];
+    char nics[2][64 + 4 * GPU_NICS_MAX];
     if (paths.by_nvlink + paths.by_nic == 0)
         return;
     nics_text(&from->hardware, nics[0], sizeof nics[0]);

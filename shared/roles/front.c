@@ -171,22 +171,37 @@ static void send_request(struct front *front, uint32_t slot)
     rt_send(front->rt, decoder, front->buffer, length);
 }
 
-/* Decoder first, then prefiller: another one than `avoid`, where there is. None is chosen where the decoder is to
- * compute the prompt: it is short even if nothing of it is cached there, or the prefiller's queue is long, or none
- * lives. A longer prompt of which enough is cached the decoder keeps, and says so. False when a role has no live
- * member. */
+/* The prefiller, where the decoder is not to compute the prompt itself: another one than `avoid`, where there is. */
+static uint32_t choose_prefiller(struct front *front, const struct request_spec *spec, uint32_t tokens, uint32_t avoid)
+{
+    if (tokens <= front->config->conditional.max_local_prefill_length)
+        return NO_MEMBER; /* however little of it is cached there */
+    return router_choose(&front->routers[ROLE_PREFILL], spec, avoid);
+}
+
+/* Decoder first, then prefiller. With node affinity the prefiller first, for the decoder is to be where it is: every
+ * prefiller has its share then, wherever decoders stand. No prefiller is kept where the decoder is to compute the
+ * prompt: it is short, or the prefiller's queue is long, or none lives. A longer prompt of which enough is cached the
+ * decoder keeps, and says so. False when a role has no live member. */
 static bool choose_pair(struct front *front, struct front_request *r, const struct request_spec *spec, uint32_t avoid)
 {
     const struct conditional_policy *policy = &front->config->conditional;
+    const struct router *prefillers = &front->routers[ROLE_PREFILL];
+    struct router *decoders = &front->routers[ROLE_DECODE];
+    uint32_t tokens = r->prompt_tokens + r->produced;
+    bool near = front->config->node_affinity;
     r->role = ROLE_DECODE;
-    r->prefiller = NO_MEMBER;
-    r->decoder = router_choose(&front->routers[ROLE_DECODE], spec, NO_MEMBER);
-    if (r->decoder == NO_MEMBER || r->prompt_tokens + r->produced <= policy->max_local_prefill_length)
-        return r->decoder != NO_MEMBER;
-    r->prefiller = router_choose(&front->routers[ROLE_PREFILL], spec, avoid);
-    if (r->prefiller == NO_MEMBER)
-        return conditional_is_on(policy);
-    if (policy->max_prefill_queue_size > 0 && prefiller_of(front, r)->queued_requests >= policy->max_prefill_queue_size)
+    r->prefiller = near ? choose_prefiller(front, spec, tokens, avoid) : NO_MEMBER;
+    if (r->prefiller != NO_MEMBER)
+        r->decoder = router_choose_near(decoders, spec, prefillers->members[r->prefiller].config->nvlink_domain);
+    else
+        r->decoder = router_choose(decoders, spec, NO_MEMBER);
+    if (!near && r->decoder != NO_MEMBER)
+        r->prefiller = choose_prefiller(front, spec, tokens, avoid);
+    if (r->decoder == NO_MEMBER || (r->prefiller == NO_MEMBER && !conditional_is_on(policy)))
+        return false;
+    if (r->prefiller != NO_MEMBER && policy->max_prefill_queue_size > 0 &&
+        prefillers->members[r->prefiller].queued_requests >= policy->max_prefill_queue_size)
         r->prefiller = NO_MEMBER;
     return true;
 }

@@ -42,6 +42,14 @@ static void memory_make(struct prefix_memory *memory, struct arena *arena, uint3
     memory->alive = arena_take(arena, memory->words, sizeof *memory->alive);
 }
 
+static uint32_t domain_first(const struct router *router, uint32_t count, uint32_t domain)
+{
+    uint32_t m = 0;
+    while (m < count && router->members[m].config->nvlink_domain != domain)
+        m++;
+    return m;
+}
+
 bool router_remembers(const struct node_config *config, enum node_role role, enum router_policy policy)
 {
     bool counts = config->prefix_block_tokens > 0 && admission_counts_cached(&config->admission);
@@ -70,13 +78,15 @@ void router_make(struct router *router, struct arena *arena, const struct node_c
         if (peer->role != role)
             continue;
         router->by_node[peer->node] = (uint16_t)(index + 1);
-        router->members[index++] = (struct router_member){
+        router->members[index] = (struct router_member){
             .node = peer->node,
             .config = peer,
             .pages_available = pages_total(peer),
+            .domain_first = domain_first(router, index, peer->nvlink_domain),
             .unseen_first = SLOT_NONE,
             .unseen_last = SLOT_NONE,
         };
+        index++;
     }
 }
 
@@ -196,20 +206,28 @@ static uint64_t cost(const struct router *router, const struct request_spec *req
     }
 }
 
-static bool eligible(const struct router *router, uint32_t member, uint32_t avoid)
+/* Who may be chosen, and from where on equal ones are taken in turn. */
+struct choice {
+    uint32_t avoid; /* NO_MEMBER: nobody */
+    uint32_t near;  /* the first member of an NVLink domain, whose members alone are eligible; NO_MEMBER: all are */
+    uint32_t *turn;
+};
+
+static bool eligible(const struct router *router, uint32_t member, const struct choice *choice)
 {
-    return !router->members[member].lost && member != avoid;
+    const struct router_member *m = &router->members[member];
+    return !m->lost && member != choice->avoid && (choice->near == NO_MEMBER || m->domain_first == choice->near);
 }
 
-static uint32_t cheapest(struct router *router, const struct request_spec *request, uint32_t avoid)
+static uint32_t cheapest(struct router *router, const struct request_spec *request, const struct choice *choice)
 {
     uint32_t best = NO_MEMBER;
     uint64_t best_cost = UINT64_MAX;
-    uint32_t member = router->turn;
+    uint32_t member = *choice->turn;
     for (uint32_t i = 0; i < router->count; i++, member++) {
         if (member == router->count)
             member = 0;
-        if (!eligible(router, member, avoid))
+        if (!eligible(router, member, choice))
             continue;
         uint64_t c = cost(router, request, member);
         if (best == NO_MEMBER || c < best_cost) {
@@ -221,35 +239,45 @@ static uint32_t cheapest(struct router *router, const struct request_spec *reque
 }
 
 /* The next eligible member from `start` on. */
-static uint32_t next_from(const struct router *router, uint32_t start, uint32_t avoid)
+static uint32_t next_from(const struct router *router, uint32_t start, const struct choice *choice)
 {
     uint32_t member = start;
     for (uint32_t i = 0; i < router->count; i++, member++) {
         if (member == router->count)
             member = 0;
-        if (eligible(router, member, avoid))
+        if (eligible(router, member, choice))
             return member;
     }
     return NO_MEMBER;
 }
 
-uint32_t router_choose(struct router *router, const struct request_spec *request, uint32_t avoid)
+/* A random one; of a domain, every member of it is as likely. */
+static uint32_t any(struct router *router, const struct choice *choice)
+{
+    uint32_t members = 0;
+    for (uint32_t m = 0; m < router->count; m++)
+        members += choice->near == NO_MEMBER || router->members[m].domain_first == choice->near;
+    uint32_t start = 0;
+    uint32_t passed = (uint32_t)rng_below(&router->rng, members);
+    for (; choice->near != NO_MEMBER; start++)
+        if (router->members[start].domain_first == choice->near && passed-- == 0)
+            break;
+    return next_from(router, choice->near == NO_MEMBER ? passed : start, choice);
+}
+
+static uint32_t choose(struct router *router, const struct request_spec *request, const struct choice *choice)
 {
     uint32_t chosen = NO_MEMBER;
-    if (router->count == 0)
-        return NO_MEMBER;
-    if (avoid != NO_MEMBER && next_from(router, 0, avoid) == NO_MEMBER)
-        avoid = NO_MEMBER;
     switch (router->policy) {
     case ROUTER_ROUND_ROBIN:
-        chosen = next_from(router, router->turn, avoid);
+        chosen = next_from(router, *choice->turn, choice);
         break;
     case ROUTER_RANDOM:
-        chosen = next_from(router, (uint32_t)rng_below(&router->rng, router->count), avoid);
+        chosen = any(router, choice);
         break;
     case ROUTER_POWER_OF_TWO: {
-        uint32_t a = next_from(router, (uint32_t)rng_below(&router->rng, router->count), avoid);
-        uint32_t b = next_from(router, (uint32_t)rng_below(&router->rng, router->count), avoid);
+        uint32_t a = any(router, choice);
+        uint32_t b = any(router, choice);
         chosen = a;
         if (a != NO_MEMBER && router->members[b].queued_tokens < router->members[a].queued_tokens)
             chosen = b;
@@ -257,16 +285,37 @@ uint32_t router_choose(struct router *router, const struct request_spec *request
     }
     case ROUTER_PREFIX_AWARE:
         match(router, request);
-        chosen = cheapest(router, request, avoid);
+        chosen = cheapest(router, request, choice);
         break;
     case ROUTER_LEAST_QUEUED_TOKENS:
     case ROUTER_LEAST_KV:
-        chosen = cheapest(router, request, avoid);
+        chosen = cheapest(router, request, choice);
         break;
     }
     if (chosen != NO_MEMBER)
-        router->turn = (chosen + 1) % router->count;
+        *choice->turn = (chosen + 1) % router->count;
     return chosen;
+}
+
+uint32_t router_choose(struct router *router, const struct request_spec *request, uint32_t avoid)
+{
+    struct choice choice = {.avoid = avoid, .near = NO_MEMBER, .turn = &router->turn};
+    if (router->count == 0)
+        return NO_MEMBER;
+    if (avoid != NO_MEMBER && next_from(router, 0, &choice) == NO_MEMBER)
+        choice.avoid = NO_MEMBER;
+    return choose(router, request, &choice);
+}
+
+uint32_t router_choose_near(struct router *router, const struct request_spec *request, uint32_t nvlink_domain)
+{
+    uint32_t first = domain_first(router, router->count, nvlink_domain);
+    if (first < router->count) {
+        const struct choice choice = {.avoid = NO_MEMBER, .near = first, .turn = &router->members[first].domain_turn};
+        if (next_from(router, 0, &choice) != NO_MEMBER)
+            return choose(router, request, &choice);
+    }
+    return router_choose(router, request, NO_MEMBER);
 }
 
 uint32_t router_member_of(const struct router *router, uint32_t node)

@@ -26,6 +26,8 @@ struct router_member {
     uint64_t pages_wanted;      /* likewise: by requests that wait there */
     uint64_t pages_promised;    /* to requests sent that the last report does not know of */
     uint32_t number;            /* of the last request sent */
+    uint32_t domain_first;      /* the first member in the same NVLink domain, */
+    uint32_t domain_turn;       /* and there, where a choice among these alone goes on */
     uint32_t unseen_first;      /* the front's requests that pages are promised to, in the order of their numbers */
     uint32_t unseen_last;
 };
@@ -64,6 +66,9 @@ void router_make(struct router *router, struct arena *arena, const struct node_c
 /* Index of the chosen member; UINT32_MAX when none is alive. `avoid` is chosen only where no other lives; UINT32_MAX:
  * nobody is to be avoided. */
 uint32_t router_choose(struct router *router, const struct request_spec *request, uint32_t avoid);
+
+/* The same among the members of an NVLink domain alone, if any of them lives. */
+uint32_t router_choose_near(struct router *router, const struct request_spec *request, uint32_t nvlink_domain);
 
 /* The request was sent to this member: its prefix will be cached there. */
 void router_remember(struct router *router, uint32_t member, const struct request_spec *request);

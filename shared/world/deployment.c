@@ -290,6 +290,7 @@ static void front_config(const struct builder *builder)
         .prefill_router = builder->scenario->prefill_router,
         .conditional = builder->scenario->conditional,
         .pending_tokens_max = builder->scenario->pending_tokens_max,
+        .node_affinity = builder->scenario->node_affinity != 0,
         .admission = builder->scenario->admission,
     };
 }
@@ -341,6 +342,7 @@ static void make_peers(struct deployment *deployment)
                 .node = i,
                 .role = config->role,
                 .caches = config->scheduler.prefix_cache != 0,
+                .nvlink_domain = deployment->instances[i].place.nvlink_domain,
                 .group_count = config->group_count,
                 .pages_per_group = config->pages_per_group,
                 .geometry = config->geometry,
@@ -357,10 +359,20 @@ static void make_peers(struct deployment *deployment)
 
 /* ---- Paths ------------------------------------------------------------------------------------------------------- */
 
+static bool has_decoder_near(const struct deployment *deployment, const struct deployment_instance *prefiller)
+{
+    for (uint32_t d = 1; d < deployment->node_count; d++)
+        if (deployment->configs[d].role == ROLE_DECODE &&
+            deployment->instances[d].place.nvlink_domain == prefiller->place.nvlink_domain)
+            return true;
+    return false;
+}
+
 struct deployment_paths deployment_paths(const struct deployment *deployment, uint32_t prefill_pool,
                                          uint32_t decode_pool)
 {
     struct deployment_paths paths = {0};
+    bool paired = deployment->configs[0].node_affinity;
     for (uint32_t p = 1; p < deployment->node_count; p++) {
         const struct deployment_instance *from = &deployment->instances[p];
         if (deployment->configs[p].role != ROLE_PREFILL ||
@@ -368,12 +380,13 @@ struct deployment_paths deployment_paths(const struct deployment *deployment, ui
             continue;
         for (uint32_t d = 1; d < deployment->node_count; d++) {
             const struct deployment_instance *to = &deployment->instances[d];
+            bool near = from->place.nvlink_domain == to->place.nvlink_domain;
             if (deployment->configs[d].role != ROLE_DECODE ||
                 (decode_pool != DEPLOYMENT_ANY_POOL && to->pool != decode_pool))
                 continue;
-            if (from->place.nvlink_domain == to->place.nvlink_domain)
+            if (near)
                 paths.by_nvlink++;
-            else
+            else if (!paired || !has_decoder_near(deployment, from))
                 paths.by_nic++;
         }
     }

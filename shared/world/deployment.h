@@ -85,7 +85,7 @@ struct kv_capacity {
 bool deployment_kv_capacity(const struct scenario *scenario, const struct pool *pool, uint32_t sharding,
                             int32_t change_permille, struct kv_capacity *capacity, struct user_error *error);
 
-/* Pairs of a prefiller and a decoder by what joins them; of all pools, or of two. */
+/* Pairs of a prefiller and a decoder that the front makes, by what joins them; of all pools, or of two. */
 #define DEPLOYMENT_ANY_POOL UINT32_MAX
 struct deployment_paths {
     uint64_t by_nvlink;

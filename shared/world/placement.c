@@ -28,10 +28,10 @@ struct builder {
 static bool same_hardware(const struct hardware *a, const struct hardware *b)
 {
     return strcmp(a->name, b->name) == 0 && a->gpus_per_node == b->gpus_per_node &&
-           a->nics_per_node == b->nics_per_node && a->nvlink_gpus == b->nvlink_gpus &&
-           a->nvlink_bytes_per_s == b->nvlink_bytes_per_s && a->instances_by_nic == b->instances_by_nic &&
-           a->nic.bytes_per_s == b->nic.bytes_per_s && a->nic.base_ns == b->nic.base_ns &&
-           a->nic.gap_ps == b->nic.gap_ps && strcmp(a->nic.name, b->nic.name) == 0;
+           a->nics_per_node == b->nics_per_node && memcmp(a->gpu_nics, b->gpu_nics, sizeof a->gpu_nics) == 0 &&
+           a->nvlink_gpus == b->nvlink_gpus && a->nvlink_bytes_per_s == b->nvlink_bytes_per_s &&
+           a->instances_by_nic == b->instances_by_nic && a->nic.bytes_per_s == b->nic.bytes_per_s &&
+           a->nic.base_ns == b->nic.base_ns && a->nic.gap_ps == b->nic.gap_ps && strcmp(a->nic.name, b->nic.name) == 0;
 }
 
 /* Whether KV is handed over between instances of the two. */

@@ -14,13 +14,6 @@
 #define FP4_BYTES 0.5625
 #define INT4_BYTES 0.5625
 
-/* Where GPUs share NICs, all of them exchange at once. */
-static double nics_a_gpu(const struct hardware *hardware)
-{
-    bool shared = hardware->nics_per_node > 0 && hardware->nics_per_node < hardware->gpus_per_node;
-    return shared ? (double)hardware->nics_per_node / hardware->gpus_per_node : 1.0;
-}
-
 void device_init(struct device *device, const struct hardware *hardware)
 {
     const struct gpu_tables *tables = gpu_tables_nearest(hardware->gpu);
@@ -28,7 +21,8 @@ void device_init(struct device *device, const struct hardware *hardware)
         .tables = tables,
         .bytes_per_ns = (double)hardware->memory_bytes_per_s * 1e-9,
         .nvlink_bytes_per_ns = (double)hardware->nvlink_bytes_per_s * 1e-9,
-        .nic_bytes_per_ns = (double)hardware->nic.bytes_per_s * 1e-9 * nics_a_gpu(hardware),
+        .nic_bytes_per_ns = (double)hardware->nic.bytes_per_s * 1e-9 /
+                            hardware_nic_gpus(hardware), /* all GPUs that share one exchange at once */
         .nic_base_ns = (double)hardware->nic.base_ns,
         .gpus_per_node = hardware->gpus_per_node,
         .nvlink_gpus = max_u32(hardware->gpus_per_node, hardware->nvlink_gpus),

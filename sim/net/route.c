@@ -43,11 +43,10 @@ static uint32_t resource_add(struct network *network, uint32_t ranks)
 static uint64_t shared_nic(const struct network_node *node, uint32_t rank)
 {
     uint32_t gpus = node->hardware.gpus_per_node;
-    uint32_t nics = node->hardware.nics_per_node;
-    if (nics == 0 || nics >= gpus)
+    if (gpus == 0 || hardware_nics(&node->hardware) >= gpus)
         return NIC_OWN;
     uint32_t gpu = node->gpu + rank;
-    return (uint64_t)(node->machine + gpu / gpus) * nics + (uint64_t)(gpu % gpus) * nics / gpus;
+    return (uint64_t)(node->machine + gpu / gpus) << 32 | hardware_nic_of(&node->hardware, gpu % gpus);
 }
 
 /* The lowest rank of the node beside the NIC; NONE: no rank is. */

@@ -112,6 +112,12 @@ static void draw_machine(struct rng *rng, struct hardware *machine)
     };
     machine->nic.posts_together = one_in(rng, 2);
     machine->nics_per_node = one_in(rng, 2) ? (uint32_t)between(rng, 1, machine->gpus_per_node) : 0;
+    /* not drawn: older seeds draw what they drew */
+    if (machine->nics_per_node == 2 && machine->gpus_per_node > 2) {
+        for (uint32_t g = 0; g < machine->gpus_per_node; g++)
+            machine->gpu_nics[g] = (uint8_t)(1 + g % machine->nics_per_node);
+        machine->nics_per_node = 0;
+    }
     name(machine->name, sizeof machine->name, "drawn");
     name(machine->price_basis, sizeof machine->price_basis, "none");
     name(machine->nic.name, sizeof machine->nic.name, "drawn");
@@ -383,6 +389,7 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
     struct rng aside = aside_of(scenario->seed, 1);
     scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
     scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    scenario->node_affinity = (scenario->decode_router + scenario->prefill_router) % 3 == 0; /* likewise not drawn */
     if (one_in(rng, 8))
         scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
                                                         .prefill_tokens_per_s = between(rng, 10000, 1000000)};

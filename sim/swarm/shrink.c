@@ -223,6 +223,7 @@ static void simpler_pool(struct shrinking *s, uint32_t pool)
         keep(s);
     }
     SMALLER(s, scenario.pools[pool].hardware.nics_per_node, 0);
+    SMALLER(s, scenario.pools[pool].hardware.gpu_nics[0], 0);
     SMALLER(s, scenario.pools[pool].hardware.nic.posts_together, 0);
     SMALLER(s, scenario.pools[pool].scheduler.chunk_tokens, 0);
     SMALLER(s, scenario.pools[pool].scheduler.reserve_output, 0);

@@ -549,10 +549,9 @@ static cublasStatus_t blas_gemm(cublasHandle_t handle, cublasOperation_t operati
                              stride_b, 0, beta, c, type_c, stride_c, 0, 1, compute, algorithm);
 }
 
-bool cuda_blas_load(struct cuda_blas *blas, char *error, size_t error_size)
+bool cuda_blas_load(struct cuda_blas *blas, struct user_error *error)
 {
     (void)error;
-    (void)error_size;
     *blas = (struct cuda_blas){.create = blas_create,
                                .destroy = blas_destroy,
                                .set_stream = blas_set_stream,

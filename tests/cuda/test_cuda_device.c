@@ -359,19 +359,18 @@ static void memory_of_the_device_is_exported(void **state)
     (void)state;
     struct architecture a = gqa(2);
     struct device_config config = config_of(&a, (struct parallelism){1, 1, 1, 1});
-    char error[200] = "";
-    struct device *device = device_cuda.make(&config, error, sizeof error);
-    assert_string_equal(error, "");
-    int descriptor = device_cuda.share(device, DEVICE_SHARE_KV, error, sizeof error);
+    struct user_error error = {.set = false};
+    struct device *device = device_cuda.make(&config, &error);
+    assert_string_equal(error.text, "");
+    int descriptor = device_cuda.share(device, DEVICE_SHARE_KV, &error);
     assert_true(descriptor >= 0);
     uint64_t before = device_cuda.page_digest(device, 1, 1, 3);
     pid_t child = fork();
     if (child == 0) {
         struct cuda_driver driver;
         struct cuda_memory memory;
-        if (!cuda_driver_load(&driver, error, sizeof error) ||
-            !cuda_memory_import(&memory, &driver, 0, descriptor, kv_memory_bytes(&config.memory, 0), error,
-                                sizeof error))
+        if (!cuda_driver_load(&driver, &error) ||
+            !cuda_memory_import(&memory, &driver, 0, descriptor, kv_memory_bytes(&config.memory, 0), &error))
             _exit(1);
         uint8_t *kv = cuda_memory_pointer(&memory);
         memset(kv + kv_memory_page_offset(&config.memory, 0, 1, 1, 3), 0x5a,
@@ -398,10 +397,10 @@ static void staging_moves_pieces_both_ways(void **state)
     (void)state;
     enum { BYTES = 4096 };
     uint8_t device[BYTES], original[BYTES];
-    char error[200] = "";
+    struct user_error error = {.set = false};
     for (uint32_t i = 0; i < BYTES; i++)
         device[i] = original[i] = (uint8_t)(i * 37 + i / 256);
-    struct cuda_staging *staging = cuda_staging_make(0, device, BYTES, 2, 3, error, sizeof error);
+    struct cuda_staging *staging = cuda_staging_make(0, device, BYTES, 2, 3, &error);
     assert_non_null(staging);
     uint8_t *host = cuda_staging_host(staging);
     const struct device_reach_piece out[] = {{.device_offset = 256, .host_offset = 0, .bytes = 64},
@@ -419,7 +418,7 @@ static void staging_moves_pieces_both_ways(void **state)
     assert_int_equal(cuda_staging_done(staging), 3);
     memcpy(original + 2048, original + 1024, 260);
     assert_memory_equal(device, original, BYTES);
-    assert_true(cuda_staging_healthy(staging, error, sizeof error));
+    assert_true(cuda_staging_healthy(staging, &error));
     assert_int_equal(cuda_staging_statistics(staging).bytes, 328 + 2 * 260);
     cuda_staging_free(staging);
 }
@@ -427,9 +426,9 @@ static void staging_moves_pieces_both_ways(void **state)
 static void refused(struct architecture a, struct parallelism parallelism, const char *sentence)
 {
     struct device_config config = config_of(&a, parallelism);
-    char error[200] = "";
-    assert_null(device_cuda.make(&config, error, sizeof error));
-    assert_string_equal(error, sentence);
+    struct user_error error = {.set = false};
+    assert_null(device_cuda.make(&config, &error));
+    assert_string_equal(error.text, sentence);
 }
 
 static void what_cannot_be_is_refused(void **state)

@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     static unsigned char good[2048];
     struct kv_memory memory = memory_of();
     struct card card;
-    char error[200] = "";
+    struct user_error error = {.set = false};
     const unsigned char *card_bytes = bytes + 1;
     if (size == 0)
         return 0;
@@ -80,15 +80,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         for (size_t i = 1; i + 1 < size; i += 2)
             good[bytes[i] % card_size] ^= bytes[i + 1];
     }
-    if (card_read(&card, card_bytes, card_size, &memory, "tcp", error, sizeof error)) {
+    if (card_read(&card, card_bytes, card_size, &memory, "tcp", &error)) {
         check_card(&card, &memory);
         /* What was understood says the same again, byte for byte. */
         static unsigned char again[CARD_NICS_MAX * (CARD_ADDRESS_MAX + 64) + 4096];
         CHECK(card_write(&card, &memory, again) == card_size && memcmp(again, card_bytes, card_size) == 0);
         card_free(&card);
-        CHECK(error[0] == '\0');
+        CHECK(!error.set);
     } else {
-        CHECK(strncmp(error, "a peer's fabric card: ", 22) == 0 && card.base == NULL);
+        CHECK(strncmp(error.text, "a peer's fabric card: ", 22) == 0 && card.base == NULL);
     }
     return 0;
 }

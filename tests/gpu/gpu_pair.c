@@ -67,7 +67,7 @@ static uint32_t prompt_pages(void)
 static int prefiller(int socket, uint32_t model)
 {
     struct run run;
-    char error[200];
+    struct user_error error = {.set = false};
     if (!make(&run, model) || !prefill(&run))
         return 1;
     struct handoff handoff = {0};
@@ -78,7 +78,7 @@ static int prefiller(int socket, uint32_t model)
         for (uint32_t plane = 0; plane < g->planes; plane++)
             for (uint32_t i = 0; i < prompt_pages(); i++)
                 handoff.digests[handoff.digest_count++] = run.ops->page_digest(run.device, layer, plane, run.pages[i]);
-    int descriptor = run.ops->share(run.device, DEVICE_SHARE_KV, error, sizeof error);
+    int descriptor = run.ops->share(run.device, DEVICE_SHARE_KV, &error);
     if (descriptor < 0 || !descriptor_send(socket, 0, descriptor) ||
         send(socket, &handoff, sizeof handoff, 0) != (ssize_t)sizeof handoff)
         return 1;
@@ -112,16 +112,15 @@ static int decoder(int socket, int result, uint32_t model)
     struct cuda_driver driver;
     struct cuda_memory memory;
     struct answer answer = {.digests_match = true};
-    char error[200] = "";
+    struct user_error error = {.set = false};
     uint32_t number;
     int descriptor;
     if (!descriptor_receive(socket, &number, &descriptor) || descriptor < 0 ||
         recv(socket, &handoff, sizeof handoff, MSG_WAITALL) != (ssize_t)sizeof handoff || !make(&run, model))
         return 1;
-    if (!cuda_driver_load(&driver, error, sizeof error) ||
-        !cuda_memory_import(&memory, &driver, 0, descriptor, kv_memory_bytes(&run.config.memory, 0), error,
-                            sizeof error)) {
-        printf("decoder: %s\n", error);
+    if (!cuda_driver_load(&driver, &error) ||
+        !cuda_memory_import(&memory, &driver, 0, descriptor, kv_memory_bytes(&run.config.memory, 0), &error)) {
+        printf("decoder: %s\n", error.text);
         return 1;
     }
     close(descriptor);

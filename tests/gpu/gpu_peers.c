@@ -65,24 +65,23 @@ static bool wait_for(struct rank *rank)
 
 static bool make(struct rank *rank)
 {
-    char error[200] = "";
+    struct user_error error = {.set = false};
     int count = 0;
     uint32_t number;
     int descriptor = -1;
     if (cudaGetDeviceCount(&count) != cudaSuccess)
         return false;
     rank->ordinal = (int)(rank->rank % (uint32_t)count);
-    if (cudaSetDevice(rank->ordinal) != cudaSuccess || !cuda_driver_load(&rank->driver, error, sizeof error) ||
-        !cuda_memory_make(&rank->own, &rank->driver, rank->ordinal, BYTES, error, sizeof error)) {
-        printf("peers: %s\n", error);
+    if (cudaSetDevice(rank->ordinal) != cudaSuccess || !cuda_driver_load(&rank->driver, &error) ||
+        !cuda_memory_make(&rank->own, &rank->driver, rank->ordinal, BYTES, &error)) {
+        printf("peers: %s\n", error.text);
         return false;
     }
-    int mine = cuda_memory_export(&rank->own, error, sizeof error);
+    int mine = cuda_memory_export(&rank->own, &error);
     bool exchanged = mine >= 0 && descriptor_send(rank->socket, rank->rank, mine) &&
                      descriptor_receive(rank->socket, &number, &descriptor) && descriptor >= 0;
-    if (!exchanged ||
-        !cuda_memory_import(&rank->other, &rank->driver, rank->ordinal, descriptor, BYTES, error, sizeof error)) {
-        printf("peers: %s\n", error);
+    if (!exchanged || !cuda_memory_import(&rank->other, &rank->driver, rank->ordinal, descriptor, BYTES, &error)) {
+        printf("peers: %s\n", error.text);
         return false;
     }
     close(mine);

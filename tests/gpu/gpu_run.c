@@ -45,10 +45,10 @@ bool run_make(struct run *run, const struct device_ops *ops, const struct archit
                                         .tail_slots = architecture->tail_bytes > 0,
                                         .tail_bytes = architecture->tail_bytes};
     struct parallelism parallelism = {1, 1, 1, 1};
-    char error[300] = "the geometry is refused";
+    struct user_error error = {.set = false};
     if (kv_geometry_make(architecture, parallelism, RUN_PAGE_TOKENS, LAYOUT_HND, &config->memory.geometry) !=
         GEOMETRY_OK) {
-        printf("%s: %s\n", ops->name, error);
+        printf("%s: the geometry is refused\n", ops->name);
         return false;
     }
     run->pages = malloc(config->memory.pages * sizeof *run->pages);
@@ -64,9 +64,9 @@ bool run_make(struct run *run, const struct device_ops *ops, const struct archit
     *run->counter = 0;
     config->layer_counter = run->counter;
     deal_pages(run);
-    run->device = ops->make(config, error, sizeof error);
+    run->device = ops->make(config, &error);
     if (run->device == NULL)
-        printf("%s: %s\n", ops->name, error);
+        printf("%s: %s\n", ops->name, error.text);
     return run->device != NULL;
 }
 

@@ -18,17 +18,17 @@ static bool move_region(struct cuda_staging *staging, enum device_reach_directio
     uint64_t all = REGION / piece;
     uint64_t each = BATCH_BYTES / piece;
     uint64_t target = cuda_staging_done(staging) + all / each;
-    char error[200];
+    struct user_error error = {.set = false};
     for (uint64_t first = 0; first < all; first += each) {
         for (uint64_t i = 0; i < each; i++)
             pieces[i] = (struct device_reach_piece){
                 .device_offset = (first + i) * piece, .host_offset = (first + i) * 7 % all * piece, .bytes = piece};
         while (!cuda_staging_submit(staging, direction, pieces, (uint32_t)each))
-            if (cuda_staging_done(staging) == UINT64_MAX || !cuda_staging_healthy(staging, error, sizeof error))
+            if (cuda_staging_done(staging) == UINT64_MAX || !cuda_staging_healthy(staging, &error))
                 return false;
     }
     while (cuda_staging_done(staging) < target)
-        if (!cuda_staging_healthy(staging, error, sizeof error))
+        if (!cuda_staging_healthy(staging, &error))
             return false;
     return true;
 }
@@ -56,13 +56,12 @@ static double speed(struct cuda_staging *staging, enum device_reach_direction di
 
 static void check_piece(uint8_t *device, const uint8_t *original, uint8_t *copy, uint64_t piece, uint32_t batches)
 {
-    char error[200] = "no memory";
+    struct user_error error = {.text = "no memory"};
     uint32_t each = (uint32_t)(BATCH_BYTES / piece);
     struct device_reach_piece *pieces = malloc(each * sizeof *pieces);
-    struct cuda_staging *staging =
-        pieces == NULL ? NULL : cuda_staging_make(0, device, REGION, batches, each, error, sizeof error);
+    struct cuda_staging *staging = pieces == NULL ? NULL : cuda_staging_make(0, device, REGION, batches, each, &error);
     if (staging == NULL) {
-        report(false, "staging", "%s", error);
+        report(false, "staging", "%s", error.text);
         free(pieces);
         return;
     }

@@ -61,9 +61,9 @@ static void steps_of_both_kinds(void **state)
     for (size_t k = 0; k < sizeof measured / sizeof *measured; k++) {
         struct step_job *job = &plan->item[measured[k]];
         struct step_quality quality;
-        char why[256] = "";
+        struct user_error why = {.set = false};
         bool prefills = measured[k] == 0;
-        if (!step_profiler(job, 2, NULL, &quality, why, sizeof why))
+        if (!step_profiler(job, 2, NULL, &quality, &why))
             fail_msg("%s: %s", job->name, why);
         assert_int_equal(job->table.prefill.row_count > 0, prefills);
         assert_int_equal(job->table.decode.row_count > 0, !prefills);
@@ -82,10 +82,10 @@ static void fabric_of_both_providers(void **state)
     for (size_t k = 0; k < 2; k++) {
         struct fabric_times times;
         struct nic nic = {0};
-        char why[256] = "";
+        struct user_error why = {.set = false};
         const struct fabric_profiler_config config = {
             .provider = names[k], .address = "127.0.0.1", .window = 32, .turns = 1};
-        if (!fabric_profiler(&config, NULL, &times, why, sizeof why))
+        if (!fabric_profiler(&config, NULL, &times, &why))
             fail_msg("%s: %s", names[k], why);
         assert_string_equal(times.provider, names[k]);
         for (size_t s = 0; s < FABRIC_SIZES; s++) {
@@ -95,10 +95,10 @@ static void fabric_of_both_providers(void **state)
         assert_true(times.posting_ps > 0 && times.posting_ps <= times.stream[0].ps);
         assert_true(times.watcher_ns >= 0 && times.poll_ns >= 0);
         /* Which takes longer is the machine's affair: on a busy one a lone write takes as long as its turn is away. */
-        if (nic_fit(times.single, FABRIC_SIZES, times.stream, FABRIC_SIZES, &nic, why, sizeof why))
+        if (nic_fit(times.single, FABRIC_SIZES, times.stream, FABRIC_SIZES, &nic, &why))
             assert_true(nic.bytes_per_s > 0 && nic.gap_ps >= 0 && nic.base_ns >= 0);
         else
-            assert_non_null(strstr(why, "is the machine busy?"));
+            assert_non_null(strstr(why.text, "is the machine busy?"));
     }
 }
 
@@ -106,12 +106,12 @@ static void messages(void **state)
 {
     (void)state;
     int64_t message_ns = 0;
-    char why[256] = "";
-    if (!message_profiler("127.0.0.1", &message_ns, why, sizeof why))
-        fail_msg("%s", why);
+    struct user_error why = {.set = false};
+    if (!message_profiler("127.0.0.1", &message_ns, &why))
+        fail_msg("%s", why.text);
     assert_in_range(message_ns, 1, INT64_C(1000000000));
-    assert_false(message_profiler("no address", &message_ns, why, sizeof why));
-    assert_string_equal(why, "'no address' is not an IPv4 address");
+    assert_false(message_profiler("no address", &message_ns, &why));
+    assert_string_equal(why.text, "'no address' is not an IPv4 address");
 }
 
 /* ---- The command ------------------------------------------------------------------------------------------------- */

@@ -57,9 +57,9 @@ static void fits_find_the_parameters(void **state)
         struct write_time singles[POINTS];
         struct write_time stream[POINTS];
         struct nic found = {.queue_depth = 64};
-        char error[256] = "";
+        struct user_error error = {.set = false};
         draw(&nics[k], 0, singles, stream);
-        assert_true(nic_fit(singles, POINTS, stream, POINTS, &found, error, sizeof error));
+        assert_true(nic_fit(singles, POINTS, stream, POINTS, &found, &error));
         assert_near((double)found.base_ns, (double)nics[k].base_ns, 10);
         assert_near((double)found.bytes_per_s, (double)nics[k].bytes_per_s, 10);
         assert_near((double)found.gap_ps, (double)nics[k].gap_ps, 10);
@@ -75,9 +75,9 @@ static void noise_moves_a_fit_by_no_more_than_itself(void **state)
     struct write_time singles[POINTS];
     struct write_time stream[POINTS];
     struct nic found = {0};
-    char error[256] = "";
+    struct user_error error = {.set = false};
     draw(&nic, 50, singles, stream);
-    assert_true(nic_fit(singles, POINTS, stream, POINTS, &found, error, sizeof error));
+    assert_true(nic_fit(singles, POINTS, stream, POINTS, &found, &error));
     assert_near((double)found.bytes_per_s, 20e9, 50);
     assert_near((double)found.gap_ps, 300000, 50);
     assert_near((double)found.base_ns, 11200, 50);
@@ -90,10 +90,10 @@ static void streams_without_a_gap(void **state)
     (void)state;
     struct write_time points[3];
     struct nic found = {0};
-    char error[256] = "";
+    struct user_error error = {.set = false};
     for (size_t i = 0; i < 3; i++) /* and one that grows faster than its size: no gap is below zero */
         points[i] = (struct write_time){point_sizes[i], (int64_t)(point_sizes[i] * 100 + 50000 * i)};
-    assert_true(nic_fit(points, 3, points, 3, &found, error, sizeof error));
+    assert_true(nic_fit(points, 3, points, 3, &found, &error));
     assert_int_equal(found.gap_ps, 0);
     assert_true(found.base_ns >= 0 && found.bytes_per_s > 0 && found.knee_permille >= 1000);
 }
@@ -106,15 +106,19 @@ static void points_that_say_nothing(void **state)
     const struct write_time none[2] = {{1000, 0}, {100000, 1000000}};
     const struct write_time falling[3] = {{1000, 900000}, {100000, 90000}, {200000, 30000}};
     struct nic nic;
-    char error[256];
-    assert_false(nic_fit(good, 2, one, 2, &nic, error, sizeof error));
-    assert_string_equal(error, "streamed writes of at least two sizes are needed");
-    assert_false(nic_fit(good, 2, good, 0, &nic, error, sizeof error));
-    assert_false(nic_fit(none, 2, good, 2, &nic, error, sizeof error));
-    assert_string_equal(error, "the single writes of 1000 bytes took no time");
-    assert_false(nic_fit(good, 2, falling, 3, &nic, error, sizeof error));
-    assert_string_equal(error, "large writes of a stream take no longer than small ones: is the machine busy?");
-    assert_true(nic_fit(good, 2, good, 2, &nic, error, sizeof error));
+    struct user_error error = {.set = false};
+    assert_false(nic_fit(good, 2, one, 2, &nic, &error));
+    assert_string_equal(error.text, "streamed writes of at least two sizes are needed");
+    error.set = false;
+    assert_false(nic_fit(good, 2, good, 0, &nic, &error));
+    assert_true(error.set);
+    error.set = false;
+    assert_false(nic_fit(none, 2, good, 2, &nic, &error));
+    assert_string_equal(error.text, "the single writes of 1000 bytes took no time");
+    error.set = false;
+    assert_false(nic_fit(good, 2, falling, 3, &nic, &error));
+    assert_string_equal(error.text, "large writes of a stream take no longer than small ones: is the machine busy?");
+    assert_true(nic_fit(good, 2, good, 2, &nic, &error));
 }
 
 /* ---- Breakpoints and batches

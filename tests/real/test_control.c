@@ -71,8 +71,8 @@ static struct mesh_config config_of(struct party *party, uint32_t node)
 
 static void make(struct party *party, const struct mesh_config *config)
 {
-    char error[256];
-    party->mesh = mesh_make(config, error, sizeof error);
+    struct user_error error = {.set = false};
+    party->mesh = mesh_make(config, &error);
     assert_non_null(party->mesh);
 }
 

@@ -267,7 +267,7 @@ static void test_refusals(void **state)
     refusals[2].architecture.expert_intermediate = 64;
     refusals[4].architecture.experts = refusals[4].architecture.moe_interval = 2;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        char error[200] = "";
+        struct user_error error = {.set = false};
         struct device_config config = {.architecture = &refusals[i].architecture,
                                        .memory = {.pages = 1},
                                        .sequences_max = 1,
@@ -280,9 +280,9 @@ static void test_refusals(void **state)
             refusals[i].architecture.kv_format = FORMAT_FP4;
         if (strstr(refusals[i].text, "sparse") != NULL) /* what only a latent cache can be laid out with */
             refusals[i].architecture.index_topk = 16;
-        assert_null(device_host.make(&config, error, sizeof error));
-        if (strstr(error, refusals[i].text) == NULL)
-            fail_msg("'%s' instead of '%s'", error, refusals[i].text);
+        assert_null(device_host.make(&config, &error));
+        if (strstr(error.text, refusals[i].text) == NULL)
+            fail_msg("'%s' instead of '%s'", error.text, refusals[i].text);
     }
 }
 

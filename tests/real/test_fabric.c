@@ -111,14 +111,14 @@ static void pair_make(const char *provider, const struct kv_geometry *from, cons
 /* False, with both sides freed, where the provider is missing. */
 static bool pair_open(void)
 {
-    char error[256];
-    if (!fabric_side_open(&source, error, sizeof error)) {
-        print_message("left out: %s\n", error);
+    struct user_error error = {.set = false};
+    if (!fabric_side_open(&source, &error)) {
+        print_message("left out: %s\n", error.text);
         fabric_side_free(&source);
         fabric_side_free(&destination);
         return false;
     }
-    assert_true(fabric_side_open(&destination, error, sizeof error));
+    assert_true(fabric_side_open(&destination, &error));
     fabric_side_join(&source, &destination);
     return true;
 }
@@ -468,7 +468,7 @@ static void test_refused(void **state)
     static const uint32_t beyond[] = {0, 2};
     static unsigned char card[FABRIC_CARD_BYTES_MAX];
     struct kv_geometry g = small();
-    char error[256];
+    struct user_error error = {.set = false};
     pair_make(*state, &g, &g, 2);
     if (!pair_open())
         return;
@@ -494,21 +494,23 @@ static void test_refused(void **state)
     assert_true(fabric_quiet(source.fabric));
 
     /* A second card of a node that is there; a card of another geometry, or of other pages. */
-    size_t size = fabric_card(destination.fabric, 1, card, error, sizeof error);
+    size_t size = fabric_card(destination.fabric, 1, card, &error);
     assert_true(size > 0);
-    assert_false(fabric_peer_add(source.fabric, 2, card, size, &destination.memory, error, sizeof error));
-    assert_non_null(strstr(error, "already"));
+    assert_false(fabric_peer_add(source.fabric, 2, card, size, &destination.memory, &error));
+    assert_non_null(strstr(error.text, "already"));
     struct kv_memory other = destination.memory;
     other.pages++;
-    assert_false(fabric_peer_add(source.fabric, 3, card, size, &other, error, sizeof error));
-    assert_non_null(strstr(error, "pages"));
+    error.set = false;
+    assert_false(fabric_peer_add(source.fabric, 3, card, size, &other, &error));
+    assert_non_null(strstr(error.text, "pages"));
     other = destination.memory;
     other.geometry.head_bytes *= 2;
-    assert_false(fabric_peer_add(source.fabric, 3, card, size, &other, error, sizeof error));
-    assert_non_null(strstr(error, "geometry"));
+    error.set = false;
+    assert_false(fabric_peer_add(source.fabric, 3, card, size, &other, &error));
+    assert_non_null(strstr(error.text, "geometry"));
     for (size_t cut = 0; cut < size; cut++)
-        assert_false(fabric_peer_add(source.fabric, 3, card, cut, &destination.memory, error, sizeof error));
-    assert_false(fabric_peer_add(source.fabric, 3, card, size + 1, &destination.memory, error, sizeof error));
+        assert_false(fabric_peer_add(source.fabric, 3, card, cut, &destination.memory, &error));
+    assert_false(fabric_peer_add(source.fabric, 3, card, size + 1, &destination.memory, &error));
     pair_free();
 }
 
@@ -518,21 +520,22 @@ static void test_providers_by_name(void **state)
     (void)state;
     struct kv_geometry g = small();
     char present[PROVIDERS_TEXT_BYTES];
-    char error[512];
+    struct user_error error = {.set = false};
     uint32_t found = 0;
     providers_present(present, sizeof present);
     for (const struct provider *p = providers; p->name != NULL; p++) {
         assert_true(strlen(p->delivery) > 0 && strlen(p->death) > 0);
         fabric_side_make(&source, 1, p->name, &g, 5);
-        if (fabric_side_open(&source, error, sizeof error)) {
+        error.set = false;
+        if (fabric_side_open(&source, &error)) {
             assert_string_equal(fabric_provider(source.fabric), p->name);
             assert_non_null(strstr(present, p->name));
             found++;
         } else {
             char start[64];
             snprintf(start, sizeof start, "fabric %s is not to be had at ", p->name);
-            assert_memory_equal(error, start, strlen(start));
-            assert_string_equal(strstr(error, "present here: ") + strlen("present here: "), present);
+            assert_memory_equal(error.text, start, strlen(start));
+            assert_string_equal(strstr(error.text, "present here: ") + strlen("present here: "), present);
         }
         fabric_side_free(&source);
     }
@@ -546,11 +549,11 @@ static void test_auto(void **state)
     static const char *const names[] = {NULL, "auto"};
     struct kv_geometry g = small();
     char present[PROVIDERS_TEXT_BYTES];
-    char error[512];
+    struct user_error error = {.set = false};
     providers_present(present, sizeof present);
     for (size_t i = 0; i < 2 && strstr(present, "shm") != NULL; i++) {
         fabric_side_make(&source, 1, names[i], &g, 5);
-        assert_true(fabric_side_open(&source, error, sizeof error));
+        assert_true(fabric_side_open(&source, &error));
         assert_string_equal(fabric_provider(source.fabric), "shm");
         fabric_side_free(&source);
     }
@@ -564,10 +567,10 @@ static void test_nics_of_ranks(void **state)
     struct kv_geometry g = fabric_geometry(2, 4, 2, 64, 4, LAYOUT_HND, (struct parallelism){1, 2, 1, 1});
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
         char text[256];
-        char error[512];
+        struct user_error error = {.set = false};
         fabric_side_make(&source, 1, *state, &g, 5);
         source.config.nics = asked[i];
-        if (!fabric_side_open(&source, error, sizeof error)) {
+        if (!fabric_side_open(&source, &error)) {
             fabric_side_free(&source);
             return;
         }
@@ -589,14 +592,15 @@ static void test_no_provider(void **state)
 {
     (void)state;
     struct kv_geometry g = small();
-    char error[256];
+    struct user_error error = {.set = false};
     pair_make("carrier-pigeon", &g, &g, 2);
-    assert_false(fabric_side_open(&source, error, sizeof error));
-    assert_non_null(strstr(error, "carrier-pigeon"));
+    assert_false(fabric_side_open(&source, &error));
+    assert_non_null(strstr(error.text, "carrier-pigeon"));
+    error.set = false;
     source.config.provider = "verbs";
     source.config.address = "127.0.0.1";
-    if (!fabric_side_open(&source, error, sizeof error))
-        assert_non_null(strstr(error, "fabric verbs"));
+    if (!fabric_side_open(&source, &error))
+        assert_non_null(strstr(error.text, "fabric verbs"));
     fabric_side_free(&source);
     fabric_side_free(&destination);
 

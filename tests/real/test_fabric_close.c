@@ -67,14 +67,14 @@ static struct paged_write write_of(uint32_t ticket, uint32_t units)
 static bool open_pair(struct fabric_side *writer, struct fabric_side *reader, const char *provider, uint32_t nics)
 {
     struct kv_geometry g = fabric_geometry(4, 8, 2, 256, 16, LAYOUT_HND, (struct parallelism){1, 1, 1, 1});
-    char error[256];
+    struct user_error error = {.set = false};
     fabric_side_make(writer, 1, provider, &g, PAGES);
     fabric_side_make(reader, 2, provider, &g, PAGES);
     writer->config.nics = reader->config.nics = nics;
     writer->config.window = reader->config.window = 32;
-    bool good = fabric_side_open(writer, error, sizeof error) && fabric_side_open(reader, error, sizeof error);
+    bool good = fabric_side_open(writer, &error) && fabric_side_open(reader, &error);
     if (!good) {
-        print_message("left out: %s\n", error);
+        print_message("left out: %s\n", error.text);
         fabric_side_free(writer);
         fabric_side_free(reader);
         return false;

@@ -107,8 +107,8 @@ static void pair_make(const char *provider, const struct kv_geometry *from, cons
 /* The probes have left zeros. */
 static void pair_open(void)
 {
-    char error[256] = "";
-    bool good = fabric_side_open(&source, error, sizeof error) && fabric_side_open(&destination, error, sizeof error);
+    struct user_error error = {.set = false};
+    bool good = fabric_side_open(&source, &error) && fabric_side_open(&destination, &error);
     if (!good)
         fail_msg("%s", error);
     fabric_side_join(&source, &destination);

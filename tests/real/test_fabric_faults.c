@@ -92,10 +92,10 @@ static void side_make(struct fabric_side *side, uint32_t node, const char *provi
 /* False, with the side freed, where the provider is missing. */
 static bool side_open(struct fabric_side *side)
 {
-    char error[256];
-    if (fabric_side_open(side, error, sizeof error))
+    struct user_error error = {.set = false};
+    if (fabric_side_open(side, &error))
         return true;
-    print_message("left out: %s\n", error);
+    print_message("left out: %s\n", error.text);
     fabric_side_free(side);
     return false;
 }
@@ -168,17 +168,17 @@ static void child_main(int socket, const char *provider, uint32_t nics, bool wri
 {
     static struct fabric_side side;
     static unsigned char card[FABRIC_CARD_BYTES_MAX];
-    char error[256] = "";
+    struct user_error error = {.set = false};
     struct heard heard = {0};
     side_make(&side, 2, provider, 2, nics);
     side.config.stall_ns = 30 * NS_PER_S;
-    if (!fabric_side_open(&side, error, sizeof error))
+    if (!fabric_side_open(&side, &error))
         _exit(4);
-    uint32_t size = (uint32_t)fabric_card(side.fabric, 1, card, error, sizeof error);
+    uint32_t size = (uint32_t)fabric_card(side.fabric, 1, card, &error);
     write_whole(socket, &size, sizeof size);
     write_whole(socket, card, size);
     if (!read_whole(socket, &size, sizeof size) || size > sizeof card || !read_whole(socket, card, size) ||
-        !fabric_peer_add(side.fabric, 1, card, size, &side.memory, error, sizeof error))
+        !fabric_peer_add(side.fabric, 1, card, size, &side.memory, &error))
         _exit(5);
     if (writes)
         fabric_side_paint(&side, 0xBA);
@@ -238,13 +238,13 @@ static struct child child_start(const char *provider, uint32_t nics, bool writes
 static void child_join(struct child *child, struct fabric_side *side)
 {
     static unsigned char card[FABRIC_CARD_BYTES_MAX];
-    char error[256] = "";
+    struct user_error error = {.set = false};
     char ready;
-    uint32_t size = (uint32_t)fabric_card(side->fabric, 2, card, error, sizeof error);
+    uint32_t size = (uint32_t)fabric_card(side->fabric, 2, card, &error);
     assert_true(size > 0);
     write_whole(child->socket, &size, sizeof size);
     write_whole(child->socket, card, size);
-    assert_true(fabric_peer_add(side->fabric, 2, child->card, child->card_bytes, &side->memory, error, sizeof error));
+    assert_true(fabric_peer_add(side->fabric, 2, child->card, child->card_bytes, &side->memory, &error));
     assert_true(read_whole(child->socket, &ready, 1));
 }
 
@@ -354,7 +354,7 @@ static void test_never_there(void **state)
 {
     static struct fabric_side side;
     struct heard heard = {0};
-    char error[256] = "";
+    struct user_error error = {.set = false};
     if (!provider_here(*state))
         return;
     struct child child = child_start(*state, 2, false, 1);
@@ -364,7 +364,7 @@ static void test_never_there(void **state)
     child_end(&child, true);
     side_make(&side, 1, *state, 2, 2);
     assert_true(side_open(&side));
-    bool added = fabric_peer_add(side.fabric, 2, card, card_bytes, &side.memory, error, sizeof error);
+    bool added = fabric_peer_add(side.fabric, 2, card, card_bytes, &side.memory, &error);
     free(card);
     assert_true(added);
     struct paged_write write = write_to(2, 0, 1, 1);

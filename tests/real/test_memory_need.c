@@ -38,7 +38,7 @@ static void a_device_takes_what_was_said(void **state)
     for (size_t s = 0; s < 2; s++) {
         struct real_world world;
         struct user_error error = {.set = false};
-        char why[256] = "";
+        struct user_error why = {.set = false};
         if (!real_world_load(&world, scenarios[s], NULL, 0, -1, &error))
             fail_msg("%s", error.text);
         struct executor_setup setup = real_world_executor_setup(&world, 1, "host");
@@ -51,16 +51,16 @@ static void a_device_takes_what_was_said(void **state)
             .tokens_max = setup.tokens_max,
             .request_tokens_max = setup.request_tokens_max,
             .kv = calloc(1, kv_memory_bytes(&setup.memory, 0)),
-            .collective = (struct collective *)(void *)why, /* is not called before a step */
+            .collective = (struct collective *)(void *)&why, /* is not called before a step */
             .layer_counter = &counter,
         };
         uint64_t weights;
         uint64_t buffers;
-        assert_true(device_host.bytes(&config, &weights, &buffers, why, sizeof why));
+        assert_true(device_host.bytes(&config, &weights, &buffers, &why));
         uint64_t before = taken();
-        struct device *device = device_host.make(&config, why, sizeof why);
+        struct device *device = device_host.make(&config, &why);
         if (device == NULL)
-            fail_msg("%s", why);
+            fail_msg("%s", why.text);
         uint64_t took = taken() - before;
         print_message("%s: %" PRIu64 " + %" PRIu64 " said, %" PRIu64 " taken\n", setup.architecture.name, weights,
                       buffers, took);
@@ -78,20 +78,22 @@ static void what_does_not_fit_is_refused(void **state)
     const struct memory_need need = {.weights = 15 * GIB, .kv = 2 * GIB, .buffers = GIB, .regions = 64 << 20};
     struct memory_there there = {
         .bytes = 20 * GIB, .limit = "are available", .shared = 64 << 20, .shared_matters = true};
-    char error[512] = "";
-    assert_true(memory_suffices(&need, &there, error, sizeof error));
+    struct user_error error = {.set = false};
+    assert_true(memory_suffices(&need, &there, &error));
     there.bytes = 16 * GIB;
-    assert_false(memory_suffices(&need, &there, error, sizeof error));
-    assert_string_equal(error, "the run takes 18.1 GiB of this machine's memory: weights 15.0, KV 2.0, buffers 1.0, "
-                               "processes 0.1; 16.0 GiB are available. Fewer instances, a smaller model or smaller KV "
-                               "pools take less");
+    assert_false(memory_suffices(&need, &there, &error));
+    assert_string_equal(error.text,
+                        "the run takes 18.1 GiB of this machine's memory: weights 15.0, KV 2.0, buffers 1.0, "
+                        "processes 0.1; 16.0 GiB are available. Fewer instances, a smaller model or smaller KV "
+                        "pools take less");
     there.bytes = 20 * GIB;
     there.shared = 63 << 20;
-    assert_false(memory_suffices(&need, &there, error, sizeof error));
-    assert_string_equal(error, "the fabric takes 64 MiB of /dev/shm, which has 63 left: make it larger, or take "
-                               "--provider tcp");
+    error.set = false;
+    assert_false(memory_suffices(&need, &there, &error));
+    assert_string_equal(error.text, "the fabric takes 64 MiB of /dev/shm, which has 63 left: make it larger, or take "
+                                    "--provider tcp");
     there.shared_matters = false;
-    assert_true(memory_suffices(&need, &there, error, sizeof error));
+    assert_true(memory_suffices(&need, &there, &error));
 }
 
 /* All instances, their ranks, and a region for each rail and peer. */
@@ -101,10 +103,10 @@ static void a_world_is_the_sum_of_its_ranks(void **state)
     struct real_world world;
     struct user_error error = {.set = false};
     struct memory_need need;
-    char why[512] = "";
+    struct user_error why = {.set = false};
     assert_true(real_world_load(&world, GQA, NULL, 0, -1, &error));
     struct real_options options = {.device = "host", .provider = "shm", .address = "127.0.0.1", .nics = 2};
-    assert_true(memory_need_of(&world, &options, &need, why, sizeof why));
+    assert_true(memory_need_of(&world, &options, &need, &why));
     uint64_t kv = 0;
     for (uint32_t i = 1; i < world.deployment->node_count; i++) {
         struct kv_memory memory = real_world_kv_memory(&world, i);
@@ -115,7 +117,7 @@ static void a_world_is_the_sum_of_its_ranks(void **state)
     /* Two prefillers and two decoders: each has two peers, and two rails to each. */
     assert_int_equal(need.regions, UINT64_C(4) * 2 * 2 * 5 << 20);
     options.provider = "tcp";
-    assert_true(memory_need_of(&world, &options, &need, why, sizeof why));
+    assert_true(memory_need_of(&world, &options, &need, &why));
     assert_int_equal(need.regions, 0);
     struct memory_there there = memory_there_now(&options);
     assert_true(there.bytes > 0 && there.bytes < UINT64_MAX && !there.shared_matters);

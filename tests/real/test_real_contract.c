@@ -179,7 +179,7 @@ static void on_down(void *self, uint32_t node, const char *why)
 
 static void mesh_start(struct station *station, uint32_t node, uint32_t nodes)
 {
-    char error[256] = "";
+    struct user_error error = {.set = false};
     struct mesh_config config = {
         .own = {.protocol = CONTROL_PROTOCOL, .node = node},
         .node_count = nodes,
@@ -190,14 +190,14 @@ static void mesh_start(struct station *station, uint32_t node, uint32_t nodes)
     };
     snprintf(config.own.build, sizeof config.own.build, "%s", build_identity);
     control_clock_identity(config.own.clock);
-    station->mesh = mesh_make(&config, error, sizeof error);
+    station->mesh = mesh_make(&config, &error);
     if (station->mesh == NULL)
         fail_msg("%s", error);
 }
 
 static struct fabric *fabric_start(struct station *station, const char *provider)
 {
-    char error[256] = "";
+    struct user_error error = {.set = false};
     station->memory = (struct kv_memory){
         .geometry = {.layers = CONTRACT_LAYERS,
                      .kv_heads = 1,
@@ -230,7 +230,7 @@ static struct fabric *fabric_start(struct station *station, const char *provider
             .handoffs_max = UINT32_C(1) << IMMEDIATE_SLOT_BITS,
             .tickets_max = 64,
         },
-        error, sizeof error);
+        &error);
     if (fabric == NULL)
         fail_msg("%s", error);
     return fabric;
@@ -240,12 +240,12 @@ static struct fabric *fabric_start(struct station *station, const char *provider
 static void fabrics_meet(struct real_world_of_probes *world, struct fabric **fabrics)
 {
     static unsigned char card[FABRIC_CARD_BYTES_MAX];
-    char error[256] = "";
+    struct user_error error = {.set = false};
     for (uint32_t a = 0; a < world->nodes; a++) {
         for (uint32_t b = 0; b < world->nodes; b++) {
-            size_t bytes = a == b ? 0 : fabric_card(fabrics[a], b, card, error, sizeof error);
-            if (a != b && (bytes == 0 || !fabric_peer_add(fabrics[b], a, card, bytes, &world->stations[a].memory, error,
-                                                          sizeof error)))
+            size_t bytes = a == b ? 0 : fabric_card(fabrics[a], b, card, &error);
+            if (a != b &&
+                (bytes == 0 || !fabric_peer_add(fabrics[b], a, card, bytes, &world->stations[a].memory, &error)))
                 fail_msg("%s", error);
         }
     }

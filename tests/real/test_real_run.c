@@ -141,9 +141,9 @@ static void recordings_replay(void **state)
     struct runtime_limits limits = real_world_limits();
     for (uint32_t i = 0; i < world.deployment->node_count; i++) {
         char path[160];
-        char why[512] = "";
+        struct user_error why = {.set = false};
         snprintf(path, sizeof path, "%s/events/node-%u.events", run.folder, i);
-        int64_t events = recording_replay(path, &world.deployment->configs[i], &limits, why, sizeof why);
+        int64_t events = recording_replay(path, &world.deployment->configs[i], &limits, &why);
         if (events < 0)
             fail_msg("%s: %s", path, why);
         assert_true(events > 10 || (i > 0 && events > 1));
@@ -156,7 +156,7 @@ static void recordings_replay(void **state)
             continue;
         struct divergence found = {.node = "prefill"};
         struct recording_listener listener = {.divergence = &found};
-        assert_true(recording_replay_heard(path, &other, &limits, &listener, why, sizeof why) < 0);
+        assert_true(recording_replay_heard(path, &other, &limits, &listener, &why) < 0);
         assert_true(found.found);
         assert_string_equal(found.what, "event");
         assert_string_equal(found.node, "prefill");

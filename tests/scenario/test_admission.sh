@@ -16,8 +16,8 @@ same() {
     [ "$1" = "$2" ] || fail "$3: $1, expected $2"
 }
 
-# Conversations ask again with all that was said, found in the cache of the one prefiller: a limit that lets 3,000 tokens in
-# takes their prompts of up to 6,000, and turns first prompts of 6,000 away.
+# Conversations ask again with all that was said, found in the cache of the prefiller: a limit of 3,000 tokens takes
+# their prompts of up to 6,000, and turns first prompts of 6,000 away.
 cat > "$here/cached.lua" << 'END'
 local h200 = require "hardware.h200"
 return scenario {
@@ -71,8 +71,10 @@ computes="SELECT (SELECT sum(preemptions) > 0 FROM request) || ' ' ||
     max(CASE role WHEN 2 THEN prefill_tokens > 100 * 999 END) || ' ' ||
     max(CASE role WHEN 3 THEN prefill_tokens > 0 END) FROM instance"
 same "$(count "$here/preempt.lua" "$computes")" "1 1 0" "the prefiller recomputes"
-same "$(count "$here/preempt.lua" "$computes" --set 'pools.decode.recompute="decoder"')" "1 0 1" "the decoder recomputes"
-refused 'pools.prefill.recompute: has a meaning in decode pools' run "$here/preempt.lua" --set 'pools.prefill.recompute="decoder"'
+same "$(count "$here/preempt.lua" "$computes" --set 'pools.decode.recompute="decoder"')" "1 0 1" \
+    "the decoder recomputes"
+refused 'pools.prefill.recompute: has a meaning in decode pools' run "$here/preempt.lua" \
+    --set 'pools.prefill.recompute="decoder"'
 
 # vllm#48892: shares of steps by place. A token less than all come in steps of 4.49.
 cat > "$here/places.lua" << 'END'

@@ -78,6 +78,41 @@ for tensor in 1 2 4 8; do
         fail "TP$tensor: $runs ms of transfer beyond the prefill, TTFT $ttft"
 done
 
+# GPUs 1 and 3 share a NIC: two prefillers side by side have one each, where neighbours that share one do not.
+listed="$(exposed_shared --set 'pools.prefill.machine.gpu_nics={1, 2, 1, 2, 3, 4, 3, 4}')"
+near "$listed" "$own" 10 "two GPUs at two NICs that others share"
+answers explain "$here/shared.lua" --set 'pools.prefill.machine.gpu_nics={1, 2, 1, 2, 3, 4, 3, 4}'
+expect 'ConnectX-7 400G, 4 for 8 GPUs, which use NIC 1 2 1 2 3 4 3 4; to ConnectX-7 400G, one a GPU' "$here/out"
+near "$(exposed_shared --set 'pools.prefill.machine.gpu_nics={1, 1, 2, 2, 3, 3, 4, 4}')" "$shared" 1 \
+    "neighbours, listed"
+answers explain "$here/shared.lua" --set 'pools.prefill.machine.gpu_nics={1, 1, 2, 2, 3, 3, 4, 4}'
+expect 'one for 2 GPUs, which share it' "$here/out"
+refused 'pools.prefill.machine.gpu_nics: 2 entries for 8 GPUs' explain "$here/shared.lua" \
+    --set 'pools.prefill.machine.gpu_nics={1, 2}'
+refused 'pools.prefill.machine.gpu_nics: no GPU uses NIC 2' explain "$here/shared.lua" \
+    --set 'pools.prefill.machine.gpu_nics={1, 1, 1, 1, 3, 3, 3, 3}'
+
+# DistServe's low node affinity: two machines with a prefiller and a decoder each.
+sed -e 's/tensor = 1/tensor = 4/g' -e 's/evenly { rate = per_second(0.05)/poisson { rate = per_second(2)/' \
+    -e 's/"round_robin"/"random"/' "$here/slow.lua" > "$here/pairs.lua"
+sides=(--set 'pools.prefill.count=2' --set 'pools.decode.count=2' --set 'pools.prefill.placement="spread"'
+    --set 'pools.decode.placement="beside prefill"')
+answers explain "$here/pairs.lua" "${sides[@]}"
+expect '^prefill to decode: 2 of 4 pairs over NVLink, 2 of 4 pairs over the NICs' "$here/out"
+answers explain "$here/pairs.lua" "${sides[@]}" --set 'routing.affinity="node"'
+expect '^prefill to decode: 2 of 2 pairs over NVLink$' "$here/out"
+across="SELECT count(*) FROM request WHERE decoder <> prefiller + 2"
+answers run "$here/pairs.lua" "${sides[@]}" --db "$here/any.db"
+[ "$(sql "$here/any.db" "$across")" != 0 ] || fail "a random router made pairs"
+answers run "$here/pairs.lua" "${sides[@]}" --db "$here/pairs.db" --set 'routing.affinity="node"'
+sql_is "$here/pairs.db" "$across" 0
+sql_is "$here/pairs.db" 'SELECT sum(nic_transmit_busy_ns) FROM instance' 0
+for affinity in none:'NVLink, NIC' node:NVLink; do
+    answers plan "$here/pairs.lua" "${sides[@]}" --format json --set "routing.affinity=\"${affinity%%:*}\"" \
+        --set plan.requests=200 --set plan.compare_mixed=false --set 'targets={ttft{p=95, below=s(2)}}'
+    expect "\"kv_over\": \"${affinity#*:}\"" "$here/out"
+done
+
 # What does not go is said.
 refused 'pools.decode.placement: lists 1 machines for 2 instances' explain "$here/slow.lua" \
     --set pools.decode.placement='{3}' --set pools.decode.count=2

@@ -96,27 +96,27 @@ static void rank_make(struct device_instance *instance, uint32_t index)
         rank->collective =
             collective_join(instance->shared, index, instance->rank_count, COLLECTIVE_FLOATS, &instance->abandon);
     device.collective = rank->collective;
-    char error[200] = "";
-    rank->device = instance->config.ops->make(&device, error, sizeof error);
+    struct user_error error = {.set = false};
+    rank->device = instance->config.ops->make(&device, &error);
     if (rank->device == NULL)
-        fail_msg("device: %s", error);
+        fail_msg("device: %s", error.text);
 }
 
 /* Tells every rank's device what the others have shared. */
 static void ranks_join(struct device_instance *instance)
 {
     const struct device_ops *ops = instance->config.ops;
-    char error[200] = "";
+    struct user_error error = {.set = false};
     if (ops->join == NULL)
         return;
     int *descriptors = calloc(instance->rank_count, sizeof *descriptors);
     assert_non_null(descriptors);
     for (uint32_t i = 0; i < instance->rank_count; i++) {
-        descriptors[i] = ops->share(instance->ranks[i].device, DEVICE_SHARE_PEERS, error, sizeof error);
-        assert_string_equal(error, "");
+        descriptors[i] = ops->share(instance->ranks[i].device, DEVICE_SHARE_PEERS, &error);
+        assert_string_equal(error.text, "");
     }
     for (uint32_t i = 0; i < instance->rank_count; i++)
-        assert_true(ops->join(instance->ranks[i].device, descriptors, error, sizeof error));
+        assert_true(ops->join(instance->ranks[i].device, descriptors, &error));
     for (uint32_t i = 0; i < instance->rank_count; i++)
         if (descriptors[i] >= 0)
             close(descriptors[i]);

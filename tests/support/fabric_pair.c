@@ -59,9 +59,9 @@ void fabric_side_make(struct fabric_side *side, uint32_t node, const char *provi
     };
 }
 
-bool fabric_side_open(struct fabric_side *side, char *error, size_t error_size)
+bool fabric_side_open(struct fabric_side *side, struct user_error *error)
 {
-    side->fabric = fabric_make(&side->config, error, error_size);
+    side->fabric = fabric_make(&side->config, error);
     return side->fabric != NULL;
 }
 
@@ -76,10 +76,10 @@ void fabric_side_free(struct fabric_side *side)
 static void learn(struct fabric_side *a, struct fabric_side *b)
 {
     static unsigned char card[FABRIC_CARD_BYTES_MAX];
-    char error[256] = "";
-    size_t size = fabric_card(b->fabric, a->node, card, error, sizeof error);
-    if (size == 0 || !fabric_peer_add(a->fabric, b->node, card, size, &b->memory, error, sizeof error)) {
-        fprintf(stderr, "joining: %s\n", error);
+    struct user_error error = {.set = false};
+    size_t size = fabric_card(b->fabric, a->node, card, &error);
+    if (size == 0 || !fabric_peer_add(a->fabric, b->node, card, size, &b->memory, &error)) {
+        fprintf(stderr, "joining: %s\n", error.text);
         abort();
     }
 }

@@ -31,7 +31,7 @@ struct kv_geometry fabric_geometry(uint16_t layers, uint16_t heads, uint16_t pla
 void fabric_side_make(struct fabric_side *side, uint32_t node, const char *provider, const struct kv_geometry *geometry,
                       uint32_t pages);
 /* False with the reason where the provider is missing; ends the process on any other failure. */
-bool fabric_side_open(struct fabric_side *side, char *error, size_t error_size);
+bool fabric_side_open(struct fabric_side *side, struct user_error *error);
 void fabric_side_free(struct fabric_side *side);
 
 /* Exchanges the cards of two open sides of one process. */

@@ -23,12 +23,11 @@ static bool fake_write(struct device_reach *reach, uint64_t offset, const void *
     return true;
 }
 
-static void *fake_stage(struct device_reach *reach, size_t host_bytes, uint32_t batches, uint32_t pieces, char *error,
-                        size_t error_size)
+static void *fake_stage(struct device_reach *reach, size_t host_bytes, uint32_t batches, uint32_t pieces,
+                        struct user_error *error)
 {
     struct fake_device *fake = of(reach);
     (void)error;
-    (void)error_size;
     fake->host = calloc(1, host_bytes);
     fake->batches_max = batches;
     fake->pieces_max = pieces;

@@ -489,12 +489,11 @@ int64_t real_run_replay(const struct real_run *run, const char *scenario, const 
     struct recording_listener listener = {.trace = heard, .self = self};
     struct runtime_limits limits = real_world_limits();
     char path[160];
-    char why[512] = "";
+    struct user_error why = {.set = false};
     world_of(&world, scenario, options);
     assert_true(node < world.deployment->node_count);
     snprintf(path, sizeof path, "%s/events/node-%u.events", run->folder, node);
-    int64_t events =
-        recording_replay_heard(path, &world.deployment->configs[node], &limits, &listener, why, sizeof why);
+    int64_t events = recording_replay_heard(path, &world.deployment->configs[node], &limits, &listener, &why);
     if (events < 0)
         fail_msg("node %u: %s", node, why);
     real_world_free(&world);

@@ -15,6 +15,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- Machines and plans ------------------------------------------------------------------------------------------ */
 
@@ -220,6 +221,58 @@ static void nics_are_shared(void **state)
         assert_idle(network);
         network_free(network);
     }
+    free(plan);
+}
+
+/* GPUs 0 and 2 of a machine share a NIC, and 1 and 3: alone an instance has two, beside the other they halve both. */
+static void nics_are_shared_as_listed(void **state)
+{
+    (void)state;
+    static const int64_t expected_us[] = {1000, 2000};
+    struct transfer_plan *plan = plan_straight(2, 10, 1, 10000);
+    for (uint32_t flows = 1; flows <= 2; flows++) {
+        struct hardware hardware = simple_hardware();
+        hardware.gpus_per_node = 4;
+        memcpy(hardware.gpu_nics, (const uint8_t[]){1, 2, 1, 2}, 4);
+        struct network_node nodes[4];
+        for (uint32_t n = 0; n < 4; n++)
+            nodes[n] = (struct network_node){
+                .ranks = 2, .nvlink_domain = n, .machine = n / 2, .gpu = n % 2 * 2, .hardware = hardware};
+        memset(nodes[2].hardware.gpu_nics, 0, 4); /* the receivers have a NIC a GPU */
+        memset(nodes[3].hardware.gpu_nics, 0, 4);
+        struct network *network = network_make(nodes, 4, false);
+        int64_t last_ns = 0;
+        for (uint32_t f = 0; f < flows; f++)
+            network_start(network, 0,
+                          &(struct flow_spec){.source = f, .destination = 2 + f, .plan = plan, .units = 10});
+        for (uint32_t f = 0; f < flows; f++)
+            next_done(network, &last_ns);
+        assert_near((double)last_ns, (double)expected_us[flows - 1] * 1e3, 1e-5);
+        assert_idle(network);
+        network_free(network);
+    }
+    free(plan);
+}
+
+/* Two NICs a machine here, one there: the second NIC of machine 0 is not the first of machine 1. */
+static void nics_of_two_machines_are_not_one(void **state)
+{
+    (void)state;
+    struct transfer_plan *plan = plan_straight(1, 10, 1, 10000);
+    struct network_node nodes[4];
+    for (uint32_t n = 0; n < 4; n++) {
+        nodes[n] = (struct network_node){.ranks = 1, .nvlink_domain = n, .machine = n, .hardware = simple_hardware()};
+        nodes[n].hardware.gpus_per_node = 4;
+        nodes[n].hardware.nics_per_node = n == 1 ? 2 : 1; /* counted through: 2 and 3 of machine 1, 2 of machine 2 */
+    }
+    struct network *network = network_make(nodes, 4, false);
+    int64_t last_ns = 0;
+    network_start(network, 0, &(struct flow_spec){.source = 1, .destination = 0, .plan = plan, .units = 10});
+    network_start(network, 0, &(struct flow_spec){.source = 2, .destination = 3, .plan = plan, .units = 10});
+    next_done(network, &last_ns);
+    next_done(network, &last_ns);
+    assert_near((double)last_ns, 1e6, 1e-5);
+    network_free(network);
     free(plan);
 }
 
@@ -667,6 +720,8 @@ int main(void)
         cmocka_unit_test(ranks_post_side_by_side),
         cmocka_unit_test(one_thread_posts_for_all_ranks),
         cmocka_unit_test(nics_are_shared),
+        cmocka_unit_test(nics_are_shared_as_listed),
+        cmocka_unit_test(nics_of_two_machines_are_not_one),
         cmocka_unit_test(completion_is_dated),
         cmocka_unit_test(equal_flows_share_exactly),
         cmocka_unit_test(starts_and_ends_re_rate),

@@ -364,6 +364,36 @@ static void test_no_two_members_share_a_bit(void **state)
     }
 }
 
+/* Two members to an NVLink domain: whatever the policy, one of the domain asked for is chosen, each as often; where
+ * none of it lives, or there is none, any other. */
+static void test_members_of_a_domain(void **state)
+{
+    (void)state;
+    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+        make(policies[p]);
+        for (uint32_t i = 0; i < 2 * MEMBERS; i++)
+            bench.peers[i].nvlink_domain = 7 + i / 4;
+        free(bench.memory[1]);
+        make_router(&bench.decoders, &bench.memory[1], ROLE_DECODE, policies[p]);
+        uint32_t counts[MEMBERS] = {0};
+        for (uint32_t i = 0; i < 400; i++)
+            counts[router_choose_near(&bench.decoders, &plain, 7 + i % 2)]++;
+        for (uint32_t m = 0; m < MEMBERS; m++)
+            assert_in_range(counts[m], 70, 130);
+        lose(2);
+        for (uint32_t i = 0; i < 10; i++)
+            assert_int_equal(router_choose_near(&bench.decoders, &plain, 8), 3);
+        lose(3);
+        assert_in_range(router_choose_near(&bench.decoders, &plain, 8), 0, 1);
+        assert_in_range(router_choose_near(&bench.decoders, &plain, 9), 0, 1);
+        lose(0);
+        lose(1);
+        assert_int_equal(router_choose_near(&bench.decoders, &plain, 7), NOBODY);
+        tear_down(NULL);
+    }
+    make(ROUTER_ROUND_ROBIN);
+}
+
 static void test_only_prefix_aware_remembers(void **state)
 {
     (void)state;
@@ -394,6 +424,7 @@ int main(void)
         CASE(test_what_a_member_evicted_is_forgotten),
         CASE(test_no_two_members_share_a_bit),
         CASE(test_only_prefix_aware_remembers),
+        CASE(test_members_of_a_domain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,29 +10,29 @@
 #define LIBRARY "libcublas.so." TEXT(CUBLAS_VER_MAJOR)
 
 /* `slot` is the address of a pointer to a function, filled as a pointer to an object, as POSIX allows. */
-static bool find(void *library, const char *name, void *slot, char *error, size_t error_size)
+static bool find(void *library, const char *name, void *slot, struct user_error *error)
 {
     void *symbol = dlsym(library, name);
     if (symbol == NULL) {
-        snprintf(error, error_size, "%s has no %s", LIBRARY, name);
+        user_error_set(error, NULL, 0, NULL, "%s has no %s", LIBRARY, name);
         return false;
     }
     *(void **)slot = symbol;
     return true;
 }
 
-bool cuda_blas_load(struct cuda_blas *blas, char *error, size_t error_size)
+bool cuda_blas_load(struct cuda_blas *blas, struct user_error *error)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        snprintf(error, error_size, "no cuBLAS: %s", dlerror());
+        user_error_set(error, NULL, 0, NULL, "no cuBLAS: %s", dlerror());
         return false;
     }
-    return find(library, "cublasCreate_v2", &blas->create, error, error_size) &&
-           find(library, "cublasDestroy_v2", &blas->destroy, error, error_size) &&
-           find(library, "cublasSetStream_v2", &blas->set_stream, error, error_size) &&
-           find(library, "cublasSetWorkspace_v2", &blas->set_workspace, error, error_size) &&
-           find(library, "cublasGetStatusString", &blas->status_string, error, error_size) &&
-           find(library, "cublasGemmEx", &blas->gemm, error, error_size) &&
-           find(library, "cublasGemmStridedBatchedEx", &blas->gemm_batched, error, error_size);
+    return find(library, "cublasCreate_v2", &blas->create, error) &&
+           find(library, "cublasDestroy_v2", &blas->destroy, error) &&
+           find(library, "cublasSetStream_v2", &blas->set_stream, error) &&
+           find(library, "cublasSetWorkspace_v2", &blas->set_workspace, error) &&
+           find(library, "cublasGetStatusString", &blas->status_string, error) &&
+           find(library, "cublasGemmEx", &blas->gemm, error) &&
+           find(library, "cublasGemmStridedBatchedEx", &blas->gemm_batched, error);
 }

@@ -4,6 +4,8 @@
 #ifndef TANDEM_REAL_DEVICE_CUDA_CUDA_BLAS_H
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_BLAS_H
 
+#include "host/user_error.h"
+
 #include <cublas_v2.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,6 +29,6 @@ struct cuda_blas {
 };
 
 /* False with one sentence when the library cannot be found or is another major version. It stays loaded. */
-bool cuda_blas_load(struct cuda_blas *blas, char *error, size_t error_size);
+bool cuda_blas_load(struct cuda_blas *blas, struct user_error *error);
 
 #endif

@@ -138,7 +138,7 @@ static cudaError_t make_pinned(struct device *device)
     return status;
 }
 
-bool cuda_buffers_make(struct device *device, char *error, size_t error_size)
+bool cuda_buffers_make(struct device *device, struct user_error *error)
 {
     device->array_bytes = array_bytes(device);
     struct layout layout = {0};
@@ -156,8 +156,8 @@ bool cuda_buffers_make(struct device *device, char *error, size_t error_size)
                                                                BLAS_WORKSPACE_BYTES) != CUBLAS_STATUS_SUCCESS)
         status = cudaErrorInvalidValue;
     if (status != cudaSuccess)
-        snprintf(error, error_size, "no memory on the GPU for steps of %u tokens (%zu MiB): %s", device->rows_max,
-                 layout.taken >> 20, cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL, "no memory on the GPU for steps of %u tokens (%zu MiB): %s",
+                       device->rows_max, layout.taken >> 20, cudaGetErrorString(status));
     return status == cudaSuccess;
 }
 

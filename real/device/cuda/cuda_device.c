@@ -19,11 +19,11 @@ int cuda_device_ordinal(uint32_t number)
     return (int)(number % (uint32_t)count);
 }
 
-static uint32_t device_count(char *error, size_t error_size)
+static uint32_t device_count(struct user_error *error)
 {
     struct cuda_driver driver;
     int count = 0;
-    if (!cuda_driver_load(&driver, error, error_size) || cudaGetDeviceCount(&count) != cudaSuccess)
+    if (!cuda_driver_load(&driver, error) || cudaGetDeviceCount(&count) != cudaSuccess)
         return 0;
     return (uint32_t)count;
 }
@@ -75,27 +75,27 @@ cudaError_t cuda_map_word(uintptr_t word, void **registered, void **mapped)
     return status;
 }
 
-static bool make_counter(struct device *device, char *error, size_t error_size)
+static bool make_counter(struct device *device, struct user_error *error)
 {
     if (device->config.layer_counter == NULL || device->shape.t != 0)
         return true;
     void *mapped = NULL;
     cudaError_t status = cuda_map_word((uintptr_t)device->config.layer_counter, &device->counter_registered, &mapped);
     if (status != cudaSuccess) {
-        snprintf(error, error_size, "the GPU cannot reach the layer counter: %s", cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL, "the GPU cannot reach the layer counter: %s", cudaGetErrorString(status));
         return false;
     }
     device->counter = mapped;
     return true;
 }
 
-static bool make_kv(struct device *device, char *error, size_t error_size)
+static bool make_kv(struct device *device, struct user_error *error)
 {
     const struct kv_memory *memory = &device->config.memory;
     uint64_t bytes = kv_memory_bytes(memory, device->config.rank);
     device->pages = kernel_pages_make(memory, kv_format_bytes(device->architecture.kv_format));
     if (device->config.kv == NULL) {
-        if (!cuda_memory_make(&device->memory, &device->driver, device->ordinal, bytes, error, error_size))
+        if (!cuda_memory_make(&device->memory, &device->driver, device->ordinal, bytes, error))
             return false;
         device->kv = cuda_memory_pointer(&device->memory);
         return true;
@@ -104,11 +104,12 @@ static bool make_kv(struct device *device, char *error, size_t error_size)
     cudaError_t status = cuda_map_host(device->config.kv, bytes, &device->registered, &mapped);
     device->kv = mapped;
     if (status != cudaSuccess)
-        snprintf(error, error_size, "the GPU cannot reach the KV memory of the host: %s", cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL, "the GPU cannot reach the KV memory of the host: %s",
+                       cudaGetErrorString(status));
     return status == cudaSuccess;
 }
 
-static bool make_tables(struct device *device, char *error, size_t error_size)
+static bool make_tables(struct device *device, struct user_error *error)
 {
     uint32_t sequences = device->config.sequences_max;
     if (slots_make(&device->slots, &(struct slots_config){.sequences_max = sequences,
@@ -117,46 +118,47 @@ static bool make_tables(struct device *device, char *error, size_t error_size)
                                                           .groups = (uint16_t)device->shape.data,
                                                           .group = (uint16_t)device->shape.group}))
         return true;
-    snprintf(error, error_size, "no memory for %u sequences", sequences);
+    user_error_set(error, NULL, 0, NULL, "no memory for %u sequences", sequences);
     return false;
 }
 
-static bool make_library(struct device *device, char *error, size_t error_size)
+static bool make_library(struct device *device, struct user_error *error)
 {
     device->ordinal = cuda_device_ordinal(device->config.device_first + device->config.rank);
     cudaError_t status = cudaSetDevice(device->ordinal);
     if (status == cudaSuccess)
         status = cudaStreamCreateWithFlags(&device->stream, cudaStreamNonBlocking);
     if (status != cudaSuccess) {
-        snprintf(error, error_size, "GPU %d cannot be used: %s", device->ordinal, cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL, "GPU %d cannot be used: %s", device->ordinal, cudaGetErrorString(status));
         return false;
     }
-    if (!cuda_blas_load(&device->library, error, error_size))
+    if (!cuda_blas_load(&device->library, error))
         return false;
     cublasStatus_t blas = device->library.create(&device->blas);
     if (blas == CUBLAS_STATUS_SUCCESS)
         blas = device->library.set_stream(device->blas, device->stream);
     if (blas != CUBLAS_STATUS_SUCCESS)
-        snprintf(error, error_size, "cuBLAS cannot be used: %s", device->library.status_string(blas));
+        user_error_set(error, NULL, 0, NULL, "cuBLAS cannot be used: %s", device->library.status_string(blas));
     return blas == CUBLAS_STATUS_SUCCESS;
 }
 
 /* The attention kernel may need more shared memory than kernels have by default. */
-static bool prepare_attention(struct device *device, char *error, size_t error_size)
+static bool prepare_attention(struct device *device, struct user_error *error)
 {
     struct cuda_attention arguments = cuda_attention_arguments(device, 0, 0, 1);
     cudaError_t status = cuda_attention_prepare(&arguments);
     if (status != cudaSuccess)
-        snprintf(error, error_size, "attention over heads of %u elements needs more shared memory than the GPU has: %s",
-                 arguments.key_dim, cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL,
+                       "attention over heads of %u elements needs more shared memory than the GPU has: %s",
+                       arguments.key_dim, cudaGetErrorString(status));
     return status == cudaSuccess;
 }
 
-static struct device *device_make(const struct device_config *config, char *error, size_t error_size)
+static struct device *device_make(const struct device_config *config, struct user_error *error)
 {
     struct device *device = calloc(1, sizeof *device);
     if (device == NULL) {
-        snprintf(error, error_size, "no memory for the CUDA device");
+        user_error_set(error, NULL, 0, NULL, "no memory for the CUDA device");
         return NULL;
     }
     device->config = *config;
@@ -169,24 +171,22 @@ static struct device *device_make(const struct device_config *config, char *erro
     device->embedding_scale = config->architecture->tied_embeddings
                                   ? model_weight_scale(config->architecture->hidden, MODEL_GAIN_EMBEDDING_TIED)
                                   : model_weight_scale(1, MODEL_GAIN_EMBEDDING);
-    if (cuda_driver_load(&device->driver, error, error_size) &&
-        cuda_shape_make(&device->shape, config, error, error_size) && make_tables(device, error, error_size) &&
-        make_library(device, error, error_size) && make_kv(device, error, error_size) &&
-        make_counter(device, error, error_size) && cuda_weights_make(device, error, error_size) &&
-        cuda_buffers_make(device, error, error_size) && prepare_attention(device, error, error_size) &&
-        cuda_peers_make(device, error, error_size) && cuda_stages_make(device, error, error_size))
+    if (cuda_driver_load(&device->driver, error) && cuda_shape_make(&device->shape, config, error) &&
+        make_tables(device, error) && make_library(device, error) && make_kv(device, error) &&
+        make_counter(device, error) && cuda_weights_make(device, error) && cuda_buffers_make(device, error) &&
+        prepare_attention(device, error) && cuda_peers_make(device, error) && cuda_stages_make(device, error))
         return device;
     device_free(device);
     return NULL;
 }
 
-static int share(struct device *device, enum device_share what, char *error, size_t error_size)
+static int share(struct device *device, enum device_share what, struct user_error *error)
 {
     if (what == DEVICE_SHARE_PEERS)
-        return cuda_peers_share(device, error, error_size);
+        return cuda_peers_share(device, error);
     if (device->memory.address != 0)
-        return cuda_memory_export(&device->memory, error, error_size);
-    snprintf(error, error_size, "the KV memory is the host's: it is not exported");
+        return cuda_memory_export(&device->memory, error);
+    user_error_set(error, NULL, 0, NULL, "the KV memory is the host's: it is not exported");
     return -1;
 }
 

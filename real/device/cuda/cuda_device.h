@@ -8,6 +8,7 @@
 
 #include "real/device/device.h"
 #include "real/device/device_reach.h"
+#include "host/user_error.h"
 
 extern const struct device_ops device_cuda;
 
@@ -19,6 +20,6 @@ void *cuda_device_kv(struct device *device);
 int cuda_device_ordinal(uint32_t number);
 
 /* device_ops.reach (cuda_reach.c). */
-struct device_reach *cuda_reach_make(const struct device_reach_config *config, char *error, size_t error_size);
+struct device_reach *cuda_reach_make(const struct device_reach_config *config, struct user_error *error);
 
 #endif

@@ -4,6 +4,8 @@
 #ifndef TANDEM_REAL_DEVICE_CUDA_CUDA_DRIVER_H
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_DRIVER_H
 
+#include "host/user_error.h"
+
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,6 +29,6 @@ struct cuda_driver {
 };
 
 /* False with one sentence in `error` when there is no driver or GPU, or the driver is too old. */
-bool cuda_driver_load(struct cuda_driver *driver, char *error, size_t error_size);
+bool cuda_driver_load(struct cuda_driver *driver, struct user_error *error);
 
 #endif

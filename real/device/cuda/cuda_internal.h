@@ -13,6 +13,7 @@
 #include "real/device/cuda/cuda_kernels.h"
 #include "real/device/cuda/cuda_memory.h"
 #include "real/device/slots.h"
+#include "host/user_error.h"
 
 /* Batch buckets are powers of two up to 2^(CUDA_BUCKETS - 1) rows. */
 #define CUDA_BUCKETS 14
@@ -216,7 +217,7 @@ struct device {
 };
 
 /* cuda_shape.c */
-bool cuda_shape_make(struct cuda_shape *shape, const struct device_config *config, char *error, size_t error_size);
+bool cuda_shape_make(struct cuda_shape *shape, const struct device_config *config, struct user_error *error);
 
 /* `layer` of the model. */
 static inline bool cuda_layer_sparse(const struct architecture *architecture, uint32_t layer)
@@ -225,11 +226,11 @@ static inline bool cuda_layer_sparse(const struct architecture *architecture, ui
 }
 
 /* cuda_weights.c */
-bool cuda_weights_make(struct device *device, char *error, size_t error_size);
+bool cuda_weights_make(struct device *device, struct user_error *error);
 void cuda_weights_free(struct device *device);
 
 /* cuda_buffers.c */
-bool cuda_buffers_make(struct device *device, char *error, size_t error_size);
+bool cuda_buffers_make(struct device *device, struct user_error *error);
 void cuda_buffers_free(struct device *device);
 
 /* cuda_batch.c: the rows of a step. */
@@ -248,15 +249,15 @@ void cuda_forward(struct device *device, const struct cuda_step *step);
 /* cuda_peers.c: y becomes its sum over the ranks of the group, queued. */
 void cuda_reduce(struct device *device, const struct cuda_step *step);
 /* Looks for peers, and makes the memory that they read; nothing where there can be none. */
-bool cuda_peers_make(struct device *device, char *error, size_t error_size);
+bool cuda_peers_make(struct device *device, struct user_error *error);
 void cuda_peers_free(struct device *device);
-int cuda_peers_share(struct device *device, char *error, size_t error_size);
-bool cuda_peers_join(struct device *device, const int *descriptors, char *error, size_t error_size);
+int cuda_peers_share(struct device *device, struct user_error *error);
+bool cuda_peers_join(struct device *device, const int *descriptors, struct user_error *error);
 /* Before the first step, on all ranks at a time. False when abandoned. */
 bool cuda_peers_settle(struct device *device);
 
 /* cuda_stages.c: what pipeline stages tell each other, on all ranks of the instance at a time. */
-bool cuda_stages_make(struct device *device, char *error, size_t error_size);
+bool cuda_stages_make(struct device *device, struct user_error *error);
 void cuda_stages_free(struct device *device);
 /* How many rows and samples each group has in this step. */
 bool cuda_stages_count(struct device *device, const struct cuda_step *step);

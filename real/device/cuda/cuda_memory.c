@@ -16,36 +16,35 @@ static CUmemAllocationProp properties_of(int ordinal)
     return properties;
 }
 
-static bool failed(CUresult status, const char *what, char *error, size_t error_size)
+static bool failed(CUresult status, const char *what, struct user_error *error)
 {
     if (status == CUDA_SUCCESS)
         return false;
-    snprintf(error, error_size, "%s fails with CUDA driver error %d", what, (int)status);
+    user_error_set(error, NULL, 0, NULL, "%s fails with CUDA driver error %d", what, (int)status);
     return true;
 }
 
-static bool round_up(const struct cuda_driver *driver, int ordinal, size_t *bytes, char *error, size_t error_size)
+static bool round_up(const struct cuda_driver *driver, int ordinal, size_t *bytes, struct user_error *error)
 {
     CUmemAllocationProp properties = properties_of(ordinal);
     size_t unit = 0;
     if (failed(driver->granularity(&unit, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-               "cuMemGetAllocationGranularity", error, error_size))
+               "cuMemGetAllocationGranularity", error))
         return false;
     *bytes = (*bytes + unit - 1) / unit * unit;
     return true;
 }
 
 /* Gives the allocation an address. Frees everything where that fails. */
-static bool map(struct cuda_memory *memory, int ordinal, char *error, size_t error_size)
+static bool map(struct cuda_memory *memory, int ordinal, struct user_error *error)
 {
     const struct cuda_driver *driver = memory->driver;
-    if (failed(driver->address_reserve(&memory->address, memory->bytes, 0, 0, 0), "cuMemAddressReserve", error,
-               error_size)) {
+    if (failed(driver->address_reserve(&memory->address, memory->bytes, 0, 0, 0), "cuMemAddressReserve", error)) {
         memory->address = 0;
         driver->release(memory->handle);
         return false;
     }
-    if (failed(driver->map(memory->address, memory->bytes, 0, memory->handle, 0), "cuMemMap", error, error_size)) {
+    if (failed(driver->map(memory->address, memory->bytes, 0, memory->handle, 0), "cuMemMap", error)) {
         driver->address_free(memory->address, memory->bytes);
         memory->address = 0;
         driver->release(memory->handle);
@@ -56,7 +55,7 @@ static bool map(struct cuda_memory *memory, int ordinal, char *error, size_t err
     access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     access.location.id = ordinal;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    if (failed(driver->set_access(memory->address, memory->bytes, &access, 1), "cuMemSetAccess", error, error_size)) {
+    if (failed(driver->set_access(memory->address, memory->bytes, &access, 1), "cuMemSetAccess", error)) {
         cuda_memory_free(memory);
         return false;
     }
@@ -64,45 +63,45 @@ static bool map(struct cuda_memory *memory, int ordinal, char *error, size_t err
 }
 
 bool cuda_memory_make(struct cuda_memory *memory, const struct cuda_driver *driver, int ordinal, size_t bytes,
-                      char *error, size_t error_size)
+                      struct user_error *error)
 {
     *memory = (struct cuda_memory){.driver = driver, .bytes = bytes};
     CUmemAllocationProp properties = properties_of(ordinal);
-    if (!round_up(driver, ordinal, &memory->bytes, error, error_size))
+    if (!round_up(driver, ordinal, &memory->bytes, error))
         return false;
-    if (failed(driver->create(&memory->handle, memory->bytes, &properties, 0), "cuMemCreate", error, error_size))
+    if (failed(driver->create(&memory->handle, memory->bytes, &properties, 0), "cuMemCreate", error))
         return false;
-    if (!map(memory, ordinal, error, error_size))
+    if (!map(memory, ordinal, error))
         return false;
     cudaError_t status = cudaMemset(cuda_memory_pointer(memory), 0, memory->bytes);
     if (status != cudaSuccess) {
-        snprintf(error, error_size, "cudaMemset fails: %s", cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL, "cudaMemset fails: %s", cudaGetErrorString(status));
         cuda_memory_free(memory);
         return false;
     }
     return true;
 }
 
-int cuda_memory_export(const struct cuda_memory *memory, char *error, size_t error_size)
+int cuda_memory_export(const struct cuda_memory *memory, struct user_error *error)
 {
     int descriptor = -1;
     if (failed(memory->driver->export_handle(&descriptor, memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-               "cuMemExportToShareableHandle", error, error_size))
+               "cuMemExportToShareableHandle", error))
         return -1;
     return descriptor;
 }
 
 bool cuda_memory_import(struct cuda_memory *memory, const struct cuda_driver *driver, int ordinal, int descriptor,
-                        size_t bytes, char *error, size_t error_size)
+                        size_t bytes, struct user_error *error)
 {
     *memory = (struct cuda_memory){.driver = driver, .bytes = bytes};
-    if (!round_up(driver, ordinal, &memory->bytes, error, error_size))
+    if (!round_up(driver, ordinal, &memory->bytes, error))
         return false;
     void *handle = (void *)(intptr_t)descriptor; /* the interface's way to pass a descriptor */
     if (failed(driver->import_handle(&memory->handle, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-               "cuMemImportFromShareableHandle", error, error_size))
+               "cuMemImportFromShareableHandle", error))
         return false;
-    return map(memory, ordinal, error, error_size);
+    return map(memory, ordinal, error);
 }
 
 void cuda_memory_free(struct cuda_memory *memory)

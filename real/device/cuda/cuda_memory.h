@@ -6,6 +6,7 @@
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_MEMORY_H
 
 #include "real/device/cuda/cuda_driver.h"
+#include "host/user_error.h"
 
 #include <stdint.h>
 
@@ -18,15 +19,15 @@ struct cuda_memory {
 
 /* Allocates and maps at least `bytes` on GPU `ordinal`, zeroed. The current device must be that one. */
 bool cuda_memory_make(struct cuda_memory *memory, const struct cuda_driver *driver, int ordinal, size_t bytes,
-                      char *error, size_t error_size);
+                      struct user_error *error);
 
 /* A descriptor for another process, which the caller closes; -1 with a sentence. */
-int cuda_memory_export(const struct cuda_memory *memory, char *error, size_t error_size);
+int cuda_memory_export(const struct cuda_memory *memory, struct user_error *error);
 
 /* Maps what another process has exported, for reading and writing by GPU `ordinal`. `bytes`: as asked for when it was
  * made. The descriptor stays the caller's. */
 bool cuda_memory_import(struct cuda_memory *memory, const struct cuda_driver *driver, int ordinal, int descriptor,
-                        size_t bytes, char *error, size_t error_size);
+                        size_t bytes, struct user_error *error);
 
 void cuda_memory_free(struct cuda_memory *memory);
 

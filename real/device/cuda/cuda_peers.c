@@ -35,14 +35,14 @@ static bool reaches_all(const struct device *device)
     return true;
 }
 
-bool cuda_peers_make(struct device *device, char *error, size_t error_size)
+bool cuda_peers_make(struct device *device, struct user_error *error)
 {
     struct cuda_peers *peers = &device->peers;
     if (!counts_fit(device->shape.tensor) || !reaches_all(device))
         return true;
     peers->capacity = min_u64(CAPACITY_MAX, (uint64_t)device->rows_max * device->architecture.hidden);
     size_t bytes = CUDA_PEER_FLAGS_BYTES + 2 * peers->capacity * sizeof(float);
-    if (!cuda_memory_make(&peers->own, &device->driver, device->ordinal, bytes, error, error_size))
+    if (!cuda_memory_make(&peers->own, &device->driver, device->ordinal, bytes, error))
         return false;
     cudaError_t status = cudaMalloc((void **)&peers->sequence, CUDA_PEER_BLOCKS * sizeof *peers->sequence);
     if (status == cudaSuccess)
@@ -52,8 +52,8 @@ bool cuda_peers_make(struct device *device, char *error, size_t error_size)
         status = cuda_map_word((uintptr_t)device->config.abandon, &peers->abandon_registered, &mapped);
     peers->abandon = mapped;
     if (status != cudaSuccess)
-        snprintf(error, error_size, "the ranks' GPUs cannot add up in each other's memory: %s",
-                 cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL, "the ranks' GPUs cannot add up in each other's memory: %s",
+                       cudaGetErrorString(status));
     peers->possible = status == cudaSuccess;
     return peers->possible;
 }
@@ -70,28 +70,24 @@ void cuda_peers_free(struct device *device)
     cudaFreeHost(device->reduce_host);
 }
 
-int cuda_peers_share(struct device *device, char *error, size_t error_size)
+int cuda_peers_share(struct device *device, struct user_error *error)
 {
-    if (device->peers.possible)
-        return cuda_memory_export(&device->peers.own, error, error_size);
-    if (error_size > 0)
-        error[0] = '\0';
-    return -1;
+    return device->peers.possible ? cuda_memory_export(&device->peers.own, error) : -1;
 }
 
 /* A rank whose peers cannot all be mapped says so when the ranks settle, and all of them use the host. */
-bool cuda_peers_join(struct device *device, const int *descriptors, char *error, size_t error_size)
+bool cuda_peers_join(struct device *device, const int *descriptors, struct user_error *error)
 {
     struct cuda_peers *peers = &device->peers;
     const struct cuda_shape *shape = &device->shape;
     cudaError_t status = cudaSetDevice(device->ordinal);
     for (uint32_t t = 0; t < shape->tensor && peers->possible; t++) {
-        char why[200];
+        struct user_error why = {.set = false};
         int descriptor = descriptors[shape->group_first + t];
         size_t bytes = CUDA_PEER_FLAGS_BYTES + 2 * peers->capacity * sizeof(float);
         if (t != shape->t)
             peers->possible = descriptor >= 0 && cuda_memory_import(&peers->others[t], &device->driver, device->ordinal,
-                                                                    descriptor, bytes, why, sizeof why);
+                                                                    descriptor, bytes, &why);
     }
     /* Made in any case: which way it goes is known when all ranks have been asked. */
     if (status == cudaSuccess && shape->tensor > 1)
@@ -99,7 +95,7 @@ bool cuda_peers_join(struct device *device, const int *descriptors, char *error,
             cudaHostAlloc((void **)&device->reduce_host,
                           (size_t)device->rows_max * device->architecture.hidden * sizeof(float), cudaHostAllocDefault);
     if (status != cudaSuccess)
-        snprintf(error, error_size, "no pinned memory for sums over ranks: %s", cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL, "no pinned memory for sums over ranks: %s", cudaGetErrorString(status));
     return status == cudaSuccess;
 }
 

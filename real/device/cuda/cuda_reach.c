@@ -43,12 +43,12 @@ static bool reach_write(struct device_reach *reach, uint64_t offset, const void 
            cudaDeviceSynchronize() == cudaSuccess;
 }
 
-static void *reach_stage(struct device_reach *reach, size_t host_bytes, uint32_t batches, uint32_t pieces, char *error,
-                         size_t error_size)
+static void *reach_stage(struct device_reach *reach, size_t host_bytes, uint32_t batches, uint32_t pieces,
+                         struct user_error *error)
 {
     struct cuda_reach *self = of(reach);
     CHECK(self->staging == NULL);
-    self->staging = cuda_staging_make(reach->ordinal, reach->address, host_bytes, batches, pieces, error, error_size);
+    self->staging = cuda_staging_make(reach->ordinal, reach->address, host_bytes, batches, pieces, error);
     return self->staging == NULL ? NULL : cuda_staging_host(self->staging);
 }
 
@@ -60,11 +60,11 @@ static bool reach_submit(struct device_reach *reach, enum device_reach_direction
 
 static uint64_t reach_done(struct device_reach *reach)
 {
-    char error[160];
+    struct user_error error = {.set = false};
     uint64_t done = cuda_staging_done(of(reach)->staging);
-    if (cuda_staging_healthy(of(reach)->staging, error, sizeof error))
+    if (cuda_staging_healthy(of(reach)->staging, &error))
         return done;
-    fprintf(stderr, "GPU %d: %s\n", reach->ordinal, error);
+    fprintf(stderr, "GPU %d: %s\n", reach->ordinal, error.text);
     return UINT64_MAX;
 }
 
@@ -74,7 +74,7 @@ static struct device_reach_statistics reach_statistics(const struct device_reach
     return self->staging == NULL ? (struct device_reach_statistics){0} : cuda_staging_statistics(self->staging);
 }
 
-struct device_reach *cuda_reach_make(const struct device_reach_config *config, char *error, size_t error_size)
+struct device_reach *cuda_reach_make(const struct device_reach_config *config, struct user_error *error)
 {
     static const struct device_reach_ops ops = {
         .free = reach_free,
@@ -87,16 +87,15 @@ struct device_reach *cuda_reach_make(const struct device_reach_config *config, c
     };
     struct cuda_reach *self = calloc(1, sizeof *self);
     if (self == NULL) {
-        snprintf(error, error_size, "no memory");
+        user_error_set(error, NULL, 0, NULL, "no memory");
         return NULL;
     }
     int ordinal = cuda_device_ordinal(config->number);
     cudaError_t status = cudaSuccess;
-    if (!cuda_driver_load(&self->driver, error, error_size) || (status = cudaSetDevice(ordinal)) != cudaSuccess ||
-        !cuda_memory_import(&self->memory, &self->driver, ordinal, config->descriptor, config->bytes, error,
-                            error_size)) {
+    if (!cuda_driver_load(&self->driver, error) || (status = cudaSetDevice(ordinal)) != cudaSuccess ||
+        !cuda_memory_import(&self->memory, &self->driver, ordinal, config->descriptor, config->bytes, error)) {
         if (status != cudaSuccess)
-            snprintf(error, error_size, "GPU %d cannot be used: %s", ordinal, cudaGetErrorString(status));
+            user_error_set(error, NULL, 0, NULL, "GPU %d cannot be used: %s", ordinal, cudaGetErrorString(status));
         free(self);
         return NULL;
     }

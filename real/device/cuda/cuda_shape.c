@@ -6,12 +6,11 @@
 
 #define REFUSE(...)                                                                                                    \
     do {                                                                                                               \
-        snprintf(error, error_size, __VA_ARGS__);                                                                      \
+        user_error_set(error, NULL, 0, NULL, __VA_ARGS__);                                                             \
         return false;                                                                                                  \
     } while (0)
 
-static bool shape_attention(struct cuda_shape *shape, const struct device_config *config, char *error,
-                            size_t error_size)
+static bool shape_attention(struct cuda_shape *shape, const struct device_config *config, struct user_error *error)
 {
     const struct architecture *a = config->architecture;
     const struct kv_geometry *g = &config->memory.geometry;
@@ -48,7 +47,7 @@ static uint32_t common_divisor(uint32_t a, uint32_t b)
 
 /* Every attention group has all experts, dealt to its own ranks: groups exchange nothing, at the price of memory for as
  * many copies. */
-static bool shape_mlp(struct cuda_shape *shape, const struct device_config *config, char *error, size_t error_size)
+static bool shape_mlp(struct cuda_shape *shape, const struct device_config *config, struct user_error *error)
 {
     const struct architecture *a = config->architecture;
     const struct parallelism *p = &config->memory.geometry.parallelism;
@@ -76,7 +75,7 @@ static bool shape_mlp(struct cuda_shape *shape, const struct device_config *conf
     return true;
 }
 
-bool cuda_shape_make(struct cuda_shape *shape, const struct device_config *config, char *error, size_t error_size)
+bool cuda_shape_make(struct cuda_shape *shape, const struct device_config *config, struct user_error *error)
 {
     const struct architecture *a = config->architecture;
     const struct parallelism *p = &config->memory.geometry.parallelism;
@@ -100,5 +99,5 @@ bool cuda_shape_make(struct cuda_shape *shape, const struct device_config *confi
     shape->group = config->rank / p->tensor % p->data;
     shape->t = config->rank % p->tensor;
     shape->group_first = config->rank - shape->t;
-    return shape_attention(shape, config, error, error_size) && shape_mlp(shape, config, error, error_size);
+    return shape_attention(shape, config, error) && shape_mlp(shape, config, error);
 }

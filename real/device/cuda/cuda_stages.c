@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool cuda_stages_make(struct device *device, char *error, size_t error_size)
+bool cuda_stages_make(struct device *device, struct user_error *error)
 {
     const struct cuda_shape *shape = &device->shape;
     size_t floats = (size_t)device->rows_max * device->architecture.hidden;
@@ -20,7 +20,7 @@ bool cuda_stages_make(struct device *device, char *error, size_t error_size)
     device->gather = calloc(shape->ranks, sizeof *device->gather);
     if (status == cudaSuccess && device->stage_all != NULL && device->stage_counts != NULL && device->gather != NULL)
         return true;
-    snprintf(error, error_size, "no memory for what pipeline stages hand on");
+    user_error_set(error, NULL, 0, NULL, "no memory for what pipeline stages hand on");
     return false;
 }
 

@@ -56,13 +56,13 @@ static cudaError_t staging_resources(struct cuda_staging *s)
 }
 
 struct cuda_staging *cuda_staging_make(int ordinal, void *device, size_t host_bytes, uint32_t batches, uint32_t pieces,
-                                       char *error, size_t error_size)
+                                       struct user_error *error)
 {
     CHECK(batches > 0 && pieces > 0 && host_bytes > 0);
     struct cuda_staging *s = calloc(1, sizeof *s);
     struct batch *table = calloc(batches, sizeof *table);
     if (s == NULL || table == NULL) {
-        snprintf(error, error_size, "no memory for staging");
+        user_error_set(error, NULL, 0, NULL, "no memory for staging");
         free(s);
         free(table);
         return NULL;
@@ -75,7 +75,7 @@ struct cuda_staging *cuda_staging_make(int ordinal, void *device, size_t host_by
                                .batches = table};
     cudaError_t status = staging_resources(s);
     if (status != cudaSuccess) {
-        snprintf(error, error_size, "no pinned memory for staging: %s", cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL, "no pinned memory for staging: %s", cudaGetErrorString(status));
         cuda_staging_free(s);
         return NULL;
     }
@@ -165,11 +165,11 @@ uint64_t cuda_staging_done(struct cuda_staging *s)
     return s->done;
 }
 
-bool cuda_staging_healthy(const struct cuda_staging *s, char *error, size_t error_size)
+bool cuda_staging_healthy(const struct cuda_staging *s, struct user_error *error)
 {
     if (s->failure == cudaSuccess)
         return true;
-    snprintf(error, error_size, "staging fails: %s", cudaGetErrorString(s->failure));
+    user_error_set(error, NULL, 0, NULL, "staging fails: %s", cudaGetErrorString(s->failure));
     return false;
 }
 

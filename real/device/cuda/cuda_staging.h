@@ -13,6 +13,7 @@
 #define TANDEM_REAL_DEVICE_CUDA_CUDA_STAGING_H
 
 #include "real/device/device_reach.h"
+#include "host/user_error.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,7 +24,7 @@ struct cuda_staging;
 /* `device`: a device address on GPU `ordinal`. `batches`: how many may be under way; `pieces`: of each at most. NULL
  * with a sentence. */
 struct cuda_staging *cuda_staging_make(int ordinal, void *device, size_t host_bytes, uint32_t batches, uint32_t pieces,
-                                       char *error, size_t error_size);
+                                       struct user_error *error);
 void cuda_staging_free(struct cuda_staging *staging);
 
 /* The pinned buffer, host_bytes long, for the NIC to register. */
@@ -38,7 +39,7 @@ bool cuda_staging_submit(struct cuda_staging *staging, enum device_reach_directi
 uint64_t cuda_staging_done(struct cuda_staging *staging);
 
 /* False after an error of the device, which is in `error`; then no batch will ever be done. */
-bool cuda_staging_healthy(const struct cuda_staging *staging, char *error, size_t error_size);
+bool cuda_staging_healthy(const struct cuda_staging *staging, struct user_error *error);
 
 struct device_reach_statistics cuda_staging_statistics(const struct cuda_staging *staging);
 

@@ -224,12 +224,12 @@ static cudaError_t upload_rope(struct device *device)
     return status;
 }
 
-bool cuda_weights_make(struct device *device, char *error, size_t error_size)
+bool cuda_weights_make(struct device *device, struct user_error *error)
 {
     struct cuda_weights *weights = &device->weights;
     weights->layers = calloc(device->shape.layers, sizeof *weights->layers);
     if (weights->layers == NULL) {
-        snprintf(error, error_size, "no memory for the table of layers");
+        user_error_set(error, NULL, 0, NULL, "no memory for the table of layers");
         return false;
     }
     struct filler filler = {.device = device};
@@ -238,8 +238,8 @@ bool cuda_weights_make(struct device *device, char *error, size_t error_size)
     size_t unused = 0, total = 0;
     cudaError_t status = cudaMemGetInfo(&unused, &total);
     if (status == cudaSuccess && weights->bytes > unused) {
-        snprintf(error, error_size, "the rank's weights take %zu MiB and the GPU has %zu MiB free",
-                 weights->bytes >> 20, unused >> 20);
+        user_error_set(error, NULL, 0, NULL, "the rank's weights take %zu MiB and the GPU has %zu MiB free",
+                       weights->bytes >> 20, unused >> 20);
         return false;
     }
     if (status == cudaSuccess)
@@ -254,7 +254,7 @@ bool cuda_weights_make(struct device *device, char *error, size_t error_size)
     if (status == cudaSuccess)
         status = cudaGetLastError();
     if (status != cudaSuccess)
-        snprintf(error, error_size, "the weights cannot be made on the GPU: %s", cudaGetErrorString(status));
+        user_error_set(error, NULL, 0, NULL, "the weights cannot be made on the GPU: %s", cudaGetErrorString(status));
     return status == cudaSuccess;
 }
 

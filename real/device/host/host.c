@@ -140,7 +140,7 @@ static void make_buffers(struct host_device *host, struct room *room)
     }
 }
 
-static struct device *host_make(const struct device_config *config, char *error, size_t error_size)
+static struct device *host_make(const struct device_config *config, struct user_error *error)
 {
     struct host_device *host = calloc(1, sizeof *host);
     bool enough = host != NULL;
@@ -148,7 +148,7 @@ static struct device *host_make(const struct device_config *config, char *error,
         host->config = *config;
         host->architecture = *config->architecture;
         host->config.architecture = &host->architecture;
-        if (!host_shape_make(&host->shape, config, error, error_size)) {
+        if (!host_shape_make(&host->shape, config, error)) {
             host_free((struct device *)(void *)host);
             return NULL;
         }
@@ -162,7 +162,8 @@ static struct device *host_make(const struct device_config *config, char *error,
             room.enough && host_weights_make(&host->weights, &host->architecture, &host->shape, config->weight_seed);
     }
     if (!enough) {
-        snprintf(error, error_size, "the host device of rank %u does not fit this machine's memory", config->rank);
+        user_error_set(error, NULL, 0, NULL, "the host device of rank %u does not fit this machine's memory",
+                       config->rank);
         host_free((struct device *)(void *)host);
         return NULL;
     }
@@ -170,15 +171,15 @@ static struct device *host_make(const struct device_config *config, char *error,
     return (struct device *)(void *)host;
 }
 
-static bool host_bytes(const struct device_config *config, uint64_t *weights, uint64_t *buffers, char *error,
-                       size_t error_size)
+static bool host_bytes(const struct device_config *config, uint64_t *weights, uint64_t *buffers,
+                       struct user_error *error)
 {
     struct host_device *host = calloc(1, sizeof *host);
     struct room room = {.counting = true, .enough = true};
     CHECK(host != NULL);
     host->config = *config;
     host->architecture = *config->architecture;
-    bool good = host_shape_make(&host->shape, config, error, error_size);
+    bool good = host_shape_make(&host->shape, config, error);
     if (good) {
         make_lists(host, &room);
         make_buffers(host, &room);

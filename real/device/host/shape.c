@@ -15,14 +15,14 @@ static bool power_of_two(uint32_t n)
 }
 
 /* Cuts `columns` into units and takes one rank's share. */
-static bool split(uint32_t columns, uint32_t sharers, const char *what, uint32_t *units, uint32_t *width, char *error,
-                  size_t error_size)
+static bool split(uint32_t columns, uint32_t sharers, const char *what, uint32_t *units, uint32_t *width,
+                  struct user_error *error)
 {
     uint32_t all = columns & (~columns + 1);
     all = min_u32(all, MLP_UNITS_MAX);
     if (columns == 0 || !power_of_two(sharers) || sharers > all) {
-        snprintf(error, error_size, "the host device cannot split %s of %u columns over %u ranks", what, columns,
-                 sharers);
+        user_error_set(error, NULL, 0, NULL, "the host device cannot split %s of %u columns over %u ranks", what,
+                       columns, sharers);
         return false;
     }
     *units = all / sharers;
@@ -49,14 +49,13 @@ static void place(struct host_shape *shape, const struct device_config *config)
     shape->last_stage = shape->stage + 1 == shape->stages;
 }
 
-static bool split_attention(struct host_shape *shape, const struct device_config *config, char *error,
-                            size_t error_size)
+static bool split_attention(struct host_shape *shape, const struct device_config *config, struct user_error *error)
 {
     const struct architecture *a = config->architecture;
     bool latent = a->attention == ATTENTION_MLA;
     if (!power_of_two(shape->tensor) || a->heads % shape->tensor != 0 || a->heads / shape->tensor > UNITS_MAX) {
-        snprintf(error, error_size, "the host device cannot split %u query heads over %u ranks", a->heads,
-                 shape->tensor);
+        user_error_set(error, NULL, 0, NULL, "the host device cannot split %u query heads over %u ranks", a->heads,
+                       shape->tensor);
         return false;
     }
     shape->heads = a->heads / shape->tensor;
@@ -68,18 +67,19 @@ static bool split_attention(struct host_shape *shape, const struct device_config
     shape->cache_dim = latent ? a->latent_dim + a->rope_dim : a->head_dim;
     shape->rotated = latent ? a->rope_dim : a->head_dim;
     if (!latent && a->heads % a->kv_heads != 0) {
-        snprintf(error, error_size, "the host device cannot share %u KV heads among %u query heads", a->kv_heads,
-                 a->heads);
+        user_error_set(error, NULL, 0, NULL, "the host device cannot share %u KV heads among %u query heads",
+                       a->kv_heads, a->heads);
         return false;
     }
     if (shape->rotated % 2 != 0 || shape->query_dim == 0 || shape->value_dim == 0) {
-        snprintf(error, error_size, "the host device rotates pairs: %u dimensions of a head cannot be", shape->rotated);
+        user_error_set(error, NULL, 0, NULL, "the host device rotates pairs: %u dimensions of a head cannot be",
+                       shape->rotated);
         return false;
     }
     return true;
 }
 
-static bool split_experts(struct host_shape *shape, const struct device_config *config, char *error, size_t error_size)
+static bool split_experts(struct host_shape *shape, const struct device_config *config, struct user_error *error)
 {
     const struct architecture *a = config->architecture;
     uint32_t sets = config->memory.geometry.parallelism.expert;
@@ -87,8 +87,9 @@ static bool split_experts(struct host_shape *shape, const struct device_config *
         return true;
     if (sets == 0 || shape->stage_ranks % sets != 0 || a->experts_active == 0 || a->experts_active > a->experts ||
         a->experts_active > KERNEL_TOPK_MAX) {
-        snprintf(error, error_size, "the host device cannot deal %u experts, %u of them active, to %u of %u ranks",
-                 a->experts, a->experts_active, sets, shape->stage_ranks);
+        user_error_set(error, NULL, 0, NULL,
+                       "the host device cannot deal %u experts, %u of them active, to %u of %u ranks", a->experts,
+                       a->experts_active, sets, shape->stage_ranks);
         return false;
     }
     shape->expert_slices = shape->stage_ranks / sets;
@@ -99,40 +100,38 @@ static bool split_experts(struct host_shape *shape, const struct device_config *
     shape->expert_first = min_u32(a->experts, shape->expert_set * shape->experts_per_set);
     shape->expert_count = min_u32(shape->experts_per_set, a->experts - shape->expert_first);
     if (!split(a->expert_intermediate, shape->expert_slices, "an expert", &shape->expert_units, &shape->expert_width,
-               error, error_size))
+               error))
         return false;
-    return a->shared_experts == 0 ||
-           split(a->shared_experts * a->expert_intermediate, shape->tensor, "the shared experts", &shape->shared_units,
-                 &shape->shared_width, error, error_size);
+    return a->shared_experts == 0 || split(a->shared_experts * a->expert_intermediate, shape->tensor,
+                                           "the shared experts", &shape->shared_units, &shape->shared_width, error);
 }
 
-bool host_shape_make(struct host_shape *shape, const struct device_config *config, char *error, size_t error_size)
+bool host_shape_make(struct host_shape *shape, const struct device_config *config, struct user_error *error)
 {
     const struct architecture *a = config->architecture;
     *shape = (struct host_shape){0};
     place(shape, config);
     if (device_unsupported(a) != NULL) {
-        snprintf(error, error_size, "the host device does not compute %s, which %s has", device_unsupported(a),
-                 a->name);
+        user_error_set(error, NULL, 0, NULL, "the host device does not compute %s, which %s has", device_unsupported(a),
+                       a->name);
         return false;
     }
     shape->element_bytes = kv_format_bytes(a->kv_format);
     if (shape->element_bytes == 0) {
-        snprintf(error, error_size, "the host device keeps its KV cache in bf16 or fp8");
+        user_error_set(error, NULL, 0, NULL, "the host device keeps its KV cache in bf16 or fp8");
         return false;
     }
     if (a->hidden == 0 || a->vocab == 0 || a->vocab < shape->tensor) {
-        snprintf(error, error_size, "the host device needs a hidden state and a vocabulary of %u tokens or more",
-                 shape->tensor);
+        user_error_set(error, NULL, 0, NULL,
+                       "the host device needs a hidden state and a vocabulary of %u tokens or more", shape->tensor);
         return false;
     }
-    if (!split_attention(shape, config, error, error_size))
+    if (!split_attention(shape, config, error))
         return false;
     bool any_dense = a->experts == 0 || a->dense_layers > 0;
-    if (any_dense &&
-        !split(a->intermediate, shape->tensor, "an MLP", &shape->dense_units, &shape->dense_width, error, error_size))
+    if (any_dense && !split(a->intermediate, shape->tensor, "an MLP", &shape->dense_units, &shape->dense_width, error))
         return false;
     shape->vocab_first = host_vocab_first(a, shape->tensor, shape->t);
     shape->vocab_count = host_vocab_first(a, shape->tensor, shape->t + 1) - shape->vocab_first;
-    return split_experts(shape, config, error, error_size);
+    return split_experts(shape, config, error);
 }

@@ -8,6 +8,7 @@
 #define TANDEM_REAL_DEVICE_HOST_SHAPE_H
 
 #include "real/device/device.h"
+#include "host/user_error.h"
 
 struct host_shape {
     /* Place. Ranks of the instance are numbered (stage * data + group) * tensor + t. */
@@ -56,7 +57,7 @@ struct host_shape {
 };
 
 /* False with one sentence in `error` when the host device cannot split the model so. */
-bool host_shape_make(struct host_shape *shape, const struct device_config *config, char *error, size_t error_size);
+bool host_shape_make(struct host_shape *shape, const struct device_config *config, struct user_error *error);
 
 /* Whether MLP of layer `layer` is a mixture of experts. */
 static inline bool host_layer_sparse(const struct architecture *architecture, uint32_t layer)

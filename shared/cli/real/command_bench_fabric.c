@@ -25,16 +25,13 @@ static bool measure(const struct arguments *arguments, struct fabric_bench_confi
                     struct table *latencies, struct user_error *error)
 {
     static const char *const usual[] = {"shm", "tcp"};
-    char text[256] = "";
     size_t cursor = 0;
     const char *name = argument_next(arguments, "provider", &cursor);
     bool chosen = name != NULL;
     for (size_t i = 0; chosen ? name != NULL : i < sizeof usual / sizeof *usual; i++) {
         config->provider = chosen ? name : usual[i];
-        if (!fabric_bench(config, speeds, latencies, text, sizeof text)) {
-            user_error_set(error, NULL, 0, NULL, "%s", text);
+        if (!fabric_bench(config, speeds, latencies, error))
             return false;
-        }
         name = chosen ? argument_next(arguments, "provider", &cursor) : NULL;
     }
     return true;

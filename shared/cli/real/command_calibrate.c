@@ -52,7 +52,7 @@ static bool read_arguments(const struct arguments *arguments, struct calibration
     int64_t repeat = argument_integer(arguments, "repeat", REPEAT_DEFAULT);
     int64_t window = argument_integer(arguments, "window", WINDOW_DEFAULT);
     int64_t misfit = argument_integer(arguments, "misfit", MISFIT_DEFAULT);
-    char why[256];
+    struct user_error why = {.set = false};
     *what = (struct calibration){
         .base = text_or(arguments, "base", BASE_DEFAULT),
         .name = argument_text(arguments, "name"),
@@ -78,8 +78,8 @@ static bool read_arguments(const struct arguments *arguments, struct calibration
                        MISFIT_MOST);
     if (what->in_run && what->scenario_count == 0)
         user_error_set(error, NULL, 0, NULL, "--in-run: names no scenario to run");
-    if (executor_device(what->device, why, sizeof why) == NULL)
-        user_error_set(error, NULL, 0, NULL, "--device: %s", why);
+    if (executor_device(what->device, &why) == NULL)
+        user_error_set(error, NULL, 0, NULL, "--device: %s", why.text);
     return !error->set;
 }
 

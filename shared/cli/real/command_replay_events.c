@@ -39,21 +39,20 @@ static bool load_world(struct results *store, int64_t run, struct real_world *wo
 static bool replay_node(const struct real_world *world, uint32_t node, const char *path, struct table *table,
                         struct divergence *divergence)
 {
-    char why[640] = "the same calls";
+    struct user_error why = {.set = false};
     const char *name = world->deployment->instances[node].name;
     struct runtime_limits limits = real_world_limits();
     struct recording_listener listener = {.divergence = divergence};
     memset(divergence, 0, sizeof *divergence);
     snprintf(divergence->node, sizeof divergence->node, "%s", name);
-    int64_t events =
-        recording_replay_heard(path, &world->deployment->configs[node], &limits, &listener, why, sizeof why);
+    int64_t events = recording_replay_heard(path, &world->deployment->configs[node], &limits, &listener, &why);
     table_row(table);
     table_text(table, name);
     if (events < 0)
         table_none(table);
     else
         table_integer(table, events);
-    table_text(table, divergence->found ? "other calls" : why);
+    table_text(table, divergence->found ? "other calls" : why.set ? why.text : "the same calls");
     return events >= 0;
 }
 

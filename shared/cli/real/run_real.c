@@ -31,20 +31,20 @@ static bool number(const struct arguments *arguments, const char *name, int64_t 
 }
 
 /* One address or network a NIC, separated by commas; the first is that of the control plane, too. */
-static bool read_addresses(struct real_options *options, char *why, size_t why_size)
+static bool read_addresses(struct real_options *options, struct user_error *why)
 {
     const char *at = options->bind;
     for (uint32_t i = 0;; i++) {
         char text[CONTROL_ADDRESS_BYTES];
         size_t length = strcspn(at, ",");
         if (i == FABRIC_NICS_MAX || length >= sizeof text) {
-            snprintf(why, why_size, "at most %u addresses, and none of more than %zu letters", FABRIC_NICS_MAX,
-                     sizeof text - 1);
+            user_error_set(why, NULL, 0, NULL, "at most %u addresses, and none of more than %zu letters",
+                           FABRIC_NICS_MAX, sizeof text - 1);
             return false;
         }
         memcpy(text, at, length);
         text[length] = '\0';
-        if (!bind_address(text, i == 0 ? options->address : options->more[i - 1], why, why_size))
+        if (!bind_address(text, i == 0 ? options->address : options->more[i - 1], why))
             return false;
         options->more_count = i;
         if (at[length] == '\0')
@@ -82,18 +82,18 @@ static bool read_options(const struct arguments *arguments, struct real_options 
     for (const struct real_option *row = real_option_rows; row->name != NULL; row++)
         if (!read_row(arguments, row, options, error))
             return false;
-    char why[512];
-    if (!read_addresses(options, why, sizeof why)) {
-        user_error_set(error, NULL, 0, NULL, "--bind: %s", why);
+    struct user_error why = {.set = false};
+    if (!read_addresses(options, &why)) {
+        user_error_set(error, NULL, 0, NULL, "--bind: %s", why.text);
         return false;
     }
     /* Said once here, and not by every instance. */
-    if (!fabric_here(options->provider, options->address, why, sizeof why)) {
-        user_error_set(error, NULL, 0, NULL, "--provider: %s", why);
+    if (!fabric_here(options->provider, options->address, &why)) {
+        user_error_set(error, NULL, 0, NULL, "--provider: %s", why.text);
         return false;
     }
-    if (executor_device(options->device, why, sizeof why) == NULL) {
-        user_error_set(error, NULL, 0, NULL, "--device: %s", why);
+    if (executor_device(options->device, &why) == NULL) {
+        user_error_set(error, NULL, 0, NULL, "--device: %s", why.text);
         return false;
     }
     if (options->record_events != NULL && mkdir(options->record_events, 0777) != 0 && errno != EEXIST) {
@@ -106,10 +106,10 @@ static bool read_options(const struct arguments *arguments, struct real_options 
 /* The devices that the user asked for are there. */
 static bool devices_there(const struct real_options *options, struct user_error *error)
 {
-    char why[256] = "";
-    const struct device_ops *ops = executor_device(options->device, why, sizeof why);
-    if (ops != NULL && ops->count != NULL && ops->count(why, sizeof why) == 0)
-        user_error_set(error, NULL, 0, NULL, "--device: %s: %s", options->device, why);
+    struct user_error why = {.set = false};
+    const struct device_ops *ops = executor_device(options->device, &why);
+    if (ops != NULL && ops->count != NULL && ops->count(&why) == 0)
+        user_error_set(error, NULL, 0, NULL, "--device: %s: %s", options->device, why.text);
     return !error->set;
 }
 
@@ -143,7 +143,7 @@ static int run_as_instance(const struct command_context *command, const struct a
                            const struct scenario_sets *sets, struct user_error *error)
 {
     struct real_world world;
-    char why[512] = "";
+    struct user_error why = {.set = false};
     struct instance_start start = {.world = &world, .options = &given, .node = wire.rank};
     bool good = real_world_load(&world, operand(arguments, 0), sets->sets, sets->count,
                                 argument_integer(arguments, "seed", -1), error);
@@ -155,10 +155,10 @@ static int run_as_instance(const struct command_context *command, const struct a
         struct neighbours all = neighbours_before(&world, world.deployment->node_count);
         start.device_first = neighbours_before(&world, start.node).ranks;
         start.crowded = real_world_crowded(all.ranks, all.instances);
-        good = pmix_wire_receive(&wire, start.front_address, &start.front_port, start.token, why, sizeof why) &&
-               instance_run(&start, why, sizeof why);
+        good = pmix_wire_receive(&wire, start.front_address, &start.front_port, start.token, &why) &&
+               instance_run(&start, &why);
         if (!good)
-            fprintf(command->err, "%s: %s\n", world.deployment->instances[start.node].name, why);
+            fprintf(command->err, "%s: %s\n", world.deployment->instances[start.node].name, why.text);
     }
     real_world_free(&world);
     return good ? EXIT_OK : EXIT_USER;
@@ -169,13 +169,10 @@ static int run_as_instance(const struct command_context *command, const struct a
 static bool prepare(const struct command_context *command, const struct arguments *arguments,
                     const struct scenario_sets *sets, const void **options, int *exit, struct user_error *error)
 {
-    char why[512] = "";
     if (!read_options(arguments, &given, error))
         return false;
-    if (sets != NULL && !pmix_wire_join(&wire, why, sizeof why)) {
-        user_error_set(error, NULL, 0, NULL, "%s", why);
+    if (sets != NULL && !pmix_wire_join(&wire, error))
         return false;
-    }
     if (wire.joined && wire.rank > 0) {
         *exit = run_as_instance(command, arguments, sets, error);
         return false;
@@ -251,7 +248,7 @@ static int run_instance(const struct command_context *command, const struct argu
         number(arguments, "incarnation", 0, UINT32_MAX, 0, &incarnation, error) &&
         real_world_load(&world, operand(arguments, 0), sets.sets, sets.count, argument_integer(arguments, "seed", -1),
                         error)) {
-        char why[512] = "";
+        struct user_error why = {.set = false};
         start.node = (uint32_t)node;
         start.incarnation = (uint32_t)incarnation;
         uint32_t nodes = world.deployment->node_count;
@@ -259,8 +256,8 @@ static int run_instance(const struct command_context *command, const struct argu
         start.crowded = real_world_crowded(real_world_ranks_before(&world, nodes), nodes - 1);
         if (start.node >= world.deployment->node_count || !read_front(argument_text(arguments, "front"), &start))
             user_error_set(error, NULL, 0, NULL, "an instance is started by `tandem run --backend real`");
-        else if (!(good = instance_run(&start, why, sizeof why)))
-            fprintf(command->err, "%s: %s\n", world.deployment->instances[start.node].name, why);
+        else if (!(good = instance_run(&start, &why)))
+            fprintf(command->err, "%s: %s\n", world.deployment->instances[start.node].name, why.text);
     }
     unsetenv(JOIN_TOKEN_VARIABLE);
     real_world_free(&world);

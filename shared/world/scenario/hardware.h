@@ -20,15 +20,18 @@ struct nic {
     uint32_t queue_depth;    /* writes outstanding per NIC */
 };
 
+#define GPU_NICS_MAX 64 /* GPUs of a machine that may list their NICs */
+
 struct hardware {
     char name[64];
     char gpu[16];             /* "H100", "H200", ...: selects the measured kernels; empty: only `steps` */
     char kernel_folder[1024]; /* packs of measured kernels beside the scenario; "": only the library's */
     uint32_t gpus_per_node;
-    uint32_t nics_per_node;    /* fewer than GPUs: neighbours share one; 0: one a GPU */
-    uint32_t nvlink_gpus;      /* that NVLink joins, of several machines; 0: those of a machine */
-    uint32_t instances_by_nic; /* 1: instances reach each other over NICs, whatever joins their GPUs */
-    uint64_t memory_bytes;     /* per GPU */
+    uint32_t nics_per_node;         /* fewer than GPUs: neighbours share one; 0: one a GPU, or as gpu_nics says */
+    uint8_t gpu_nics[GPU_NICS_MAX]; /* of each GPU, the NIC that it uses, from 1; [0] is 0: nics_per_node says */
+    uint32_t nvlink_gpus;           /* that NVLink joins, of several machines; 0: those of a machine */
+    uint32_t instances_by_nic;      /* 1: instances reach each other over NICs, whatever joins their GPUs */
+    uint64_t memory_bytes;          /* per GPU */
     uint64_t memory_bytes_per_s;
     uint64_t bf16_flops;              /* dense, per second */
     uint64_t fp8_flops;               /* 0: no fp8 units; fp8 weights are computed in bf16 */
@@ -43,5 +46,38 @@ struct hardware {
     char price_basis[96];             /* "on demand, AWS p5en, 2026-03" */
     const struct step_tables *steps;  /* measured on this machine, of some models; NULL: none */
 };
+
+/* NICs of a machine, and which of them a GPU uses. */
+static inline uint32_t hardware_nics(const struct hardware *hardware)
+{
+    uint32_t nics = hardware->nics_per_node == 0 ? hardware->gpus_per_node : hardware->nics_per_node;
+    if (hardware->gpu_nics[0] == 0)
+        return nics;
+    nics = 1;
+    for (uint32_t g = 0; g < hardware->gpus_per_node; g++)
+        if (hardware->gpu_nics[g] > nics)
+            nics = hardware->gpu_nics[g];
+    return nics;
+}
+
+static inline uint32_t hardware_nic_of(const struct hardware *hardware, uint32_t gpu)
+{
+    if (hardware->gpu_nics[0] != 0)
+        return hardware->gpu_nics[gpu] - 1u;
+    return (uint32_t)((uint64_t)gpu * hardware_nics(hardware) / hardware->gpus_per_node);
+}
+
+/* The most GPUs that share one. */
+static inline uint32_t hardware_nic_gpus(const struct hardware *hardware)
+{
+    uint32_t most = 1;
+    for (uint32_t g = 0; g < hardware->gpus_per_node; g++) {
+        uint32_t sharing = 0;
+        for (uint32_t other = 0; other < hardware->gpus_per_node; other++)
+            sharing += hardware_nic_of(hardware, other) == hardware_nic_of(hardware, g);
+        most = sharing > most ? sharing : most;
+    }
+    return most;
+}
 
 #endif

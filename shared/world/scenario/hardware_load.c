@@ -35,7 +35,6 @@ static void run(lua_State *L, const char *name)
 
 static int load_protected(lua_State *L)
 {
-    static const char *const others[] = {"nic", "steps"};
     struct request *request = lua_touserdata(L, 1);
     struct reader reader = {.L = L, .origins = &request->origins};
     run(L, request->name);
@@ -43,12 +42,7 @@ static int load_protected(lua_State *L)
     if (mark == NULL || strcmp(mark->word, "machine") != 0)
         sandbox_fail(L, request->name, 0, NULL, "must end with: return machine { ... }");
     struct cursor cursor = cursor_at_word(&reader, "", mark);
-    read_no_others(&cursor, &schema_machine, others, sizeof others / sizeof *others);
-    read_fields(&cursor, &schema_machine, request->hardware);
-    cursor_push_table(&cursor, "nic", "nic");
-    struct cursor nic = cursor_below(&cursor, "nic");
-    read_no_others(&nic, &schema_nic, NULL, 0);
-    read_fields(&nic, &schema_nic, &request->hardware->nic);
+    scenario_read_machine(&cursor, request->hardware);
     return 0;
 }
 

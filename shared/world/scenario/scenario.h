@@ -227,6 +227,7 @@ struct scenario {
     enum router_policy prefill_router;
     struct conditional_policy conditional;
     uint32_t pending_tokens_max; /* of a prefiller, before mixed instances are asked; where there are both */
+    uint32_t node_affinity;      /* 1: hand-overs stay in their NVLink domain where it has decoders */
     struct admission_policy admission;
     struct messenger_policy messenger;
     struct targets targets;

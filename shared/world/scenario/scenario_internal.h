@@ -31,6 +31,8 @@ bool scenario_value_expression(lua_State *L, char *text, size_t size);
 /* scenario_read_*.c: sections of a scenario. `root` is the scenario's cursor. */
 void scenario_read_model(const struct cursor *root, struct architecture *model);
 void scenario_read_pools(const struct cursor *root, struct scenario *scenario);
+/* The machine at the cursor without the steps that were measured on it, whose key is left to the caller. */
+void scenario_read_machine(const struct cursor *machine, struct hardware *hardware);
 /* Steps measured on the machine at the cursor; its `gpu` has been read. */
 void scenario_read_steps(const struct cursor *machine, struct hardware *hardware);
 void scenario_read_load(const struct cursor *root, struct load *load);

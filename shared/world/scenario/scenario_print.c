@@ -152,6 +152,12 @@ static void visit_pool(const struct walk *walk, const struct pool *pool)
     visit_placement(walk, pool);
     snprintf(path, sizeof path, "pools.%s.machine", pool->name);
     visit_fields(walk, path, &schema_machine, &pool->hardware);
+    if (pool->hardware.gpu_nics[0] != 0) {
+        int64_t nics[GPU_NICS_MAX];
+        for (uint32_t g = 0; g < pool->hardware.gpus_per_node; g++)
+            nics[g] = pool->hardware.gpu_nics[g];
+        visit_list(walk, path, "gpu_nics", nics, pool->hardware.gpus_per_node, false);
+    }
     visit_steps(walk, path, pool->hardware.steps);
     snprintf(path, sizeof path, "pools.%s.machine.nic", pool->name);
     visit_fields(walk, path, &schema_nic, &pool->hardware.nic);

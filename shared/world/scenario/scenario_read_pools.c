@@ -54,17 +54,68 @@ static void check_gpu(const struct cursor *machine, const char *gpu)
         gpu, gpu, nearest == NULL ? "" : "; did you mean ", nearest == NULL ? "" : nearest);
 }
 
+/* gpu_nics = {1, 2, 1, 2}: which NIC each GPU uses. One that says what `nics` can say is taken for that. */
+static void read_gpu_nics(const struct cursor *machine, struct hardware *hardware)
+{
+    lua_State *L = machine->reader->L;
+    bool listed = cursor_push(machine, "gpu_nics") != LUA_TNIL;
+    lua_pop(L, 1);
+    cursor_origin(machine, "gpu_nics", listed);
+    if (!listed)
+        return;
+    if (hardware->nics_per_node != 0)
+        cursor_fail(machine, "gpu_nics", "either nics, which neighbours share, or gpu_nics is wanted");
+    cursor_push_table(machine, "gpu_nics", NULL);
+    struct cursor list = cursor_below(machine, "gpu_nics");
+    uint32_t gpus = hardware->gpus_per_node;
+    uint32_t count = read_list_length(&list, GPU_NICS_MAX, "GPU_NICS_MAX");
+    if (count != gpus)
+        cursor_fail(machine, "gpu_nics", "%u entries for %u GPUs; a NIC for each is wanted", count, gpus);
+    bool used[GPU_NICS_MAX + 1] = {false};
+    for (uint32_t g = 0; g < gpus; g++) {
+        char key[16];
+        snprintf(key, sizeof key, "%u", g + 1);
+        cursor_push(&list, key);
+        hardware->gpu_nics[g] = (uint8_t)read_count(&list, key, 1, gpus, NULL);
+        used[hardware->gpu_nics[g]] = true;
+        lua_pop(L, 1);
+    }
+    lua_pop(L, 1);
+    struct hardware counted = {.gpus_per_node = gpus, .nics_per_node = hardware_nics(hardware)};
+    bool same = true;
+    for (uint32_t g = 0; g < gpus; g++)
+        same = same && hardware_nic_of(&counted, g) == hardware_nic_of(hardware, g);
+    for (uint32_t nic = 1; nic <= counted.nics_per_node; nic++)
+        if (!used[nic])
+            cursor_fail(machine, "gpu_nics", "no GPU uses NIC %u; they are counted from 1 without a gap", nic);
+    if (!same)
+        return;
+    memset(hardware->gpu_nics, 0, sizeof hardware->gpu_nics);
+    hardware->nics_per_node = counted.nics_per_node == gpus ? 0 : counted.nics_per_node;
+}
+
+void scenario_read_machine(const struct cursor *machine, struct hardware *hardware)
+{
+    static const char *const others[] = {"gpu_nics", "nic", "steps"};
+    read_no_others(machine, &schema_machine, others, LENGTH(others));
+    read_fields(machine, &schema_machine, hardware);
+    if (hardware->nics_per_node > hardware->gpus_per_node)
+        cursor_fail(machine, "nics", "at most one NIC a GPU (%u) is wanted; several beside one GPU are one faster nic",
+                    hardware->gpus_per_node);
+    read_gpu_nics(machine, hardware);
+    cursor_push_table(machine, "nic", "nic");
+    struct cursor nic = cursor_below(machine, "nic");
+    read_no_others(&nic, &schema_nic, NULL, 0);
+    read_fields(&nic, &schema_nic, &hardware->nic);
+    lua_pop(machine->reader->L, 1);
+}
+
 static void read_machine(const struct cursor *pool, struct hardware *machine)
 {
-    static const char *const others[] = {"nic", "steps"};
     lua_State *L = pool->reader->L;
     cursor_push_table(pool, "machine", "machine");
     struct cursor cursor = cursor_below(pool, "machine");
-    read_no_others(&cursor, &schema_machine, others, LENGTH(others));
-    read_fields(&cursor, &schema_machine, machine);
-    if (machine->nics_per_node > machine->gpus_per_node)
-        cursor_fail(&cursor, "nics", "at most one NIC a GPU (%u) is wanted; several beside one GPU are one faster nic",
-                    machine->gpus_per_node);
+    scenario_read_machine(&cursor, machine);
     if (machine->gpu[0] != '\0') {
         /* Packs beside the scenario, for a GPU of one's own or newer measurements; the library has its own. */
         const struct sandbox *sandbox = sandbox_of(L);
@@ -72,11 +123,6 @@ static void read_machine(const struct cursor *pool, struct hardware *machine)
         snprintf(machine->kernel_folder, sizeof machine->kernel_folder, "%.900s%shardware/kernels/%s", sandbox->folder,
                  sandbox->folder[0] == '\0' ? "" : "/", machine->gpu);
     }
-    cursor_push_table(&cursor, "nic", "nic");
-    struct cursor nic = cursor_below(&cursor, "nic");
-    read_no_others(&nic, &schema_nic, NULL, 0);
-    read_fields(&nic, &schema_nic, &machine->nic);
-    lua_pop(L, 1);
     scenario_read_steps(&cursor, machine);
     lua_pop(L, 1);
 }

@@ -279,15 +279,18 @@ static const struct field_name router_names[] = {
     {"least_kv", ROUTER_LEAST_KV},         {"prefix_aware", ROUTER_PREFIX_AWARE},
 };
 
+static const struct field_name affinity_names[] = {{"none", 0}, {"node", 1}};
+
 static const struct field routing_fields[] = {
     NAME("decode", struct scenario, decode_router, ROUTER_LEAST_KV, router_names),
     NAME("prefill", struct scenario, prefill_router, ROUTER_LEAST_QUEUED_TOKENS, router_names),
-    /* Off; splitwise-sim's default. */
+    /* Off; the last of these is splitwise-sim's default. */
     COUNT("max_local_prefill_length", struct scenario, conditional.max_local_prefill_length, 0, 0, U32, NULL),
     COUNT("max_prefill_queue_size", struct scenario, conditional.max_prefill_queue_size, 0, 0, U32, NULL),
     COUNT("prompt_max_pending_batch_tokens", struct scenario, pending_tokens_max, 8192, 0, U32, NULL),
+    NAME("affinity", struct scenario, node_affinity, 0, affinity_names),
 };
-const struct schema schema_routing = {routing_fields, LENGTH(routing_fields), 3};
+const struct schema schema_routing = {routing_fields, LENGTH(routing_fields), 4};
 
 static const struct field admission_fields[] = {
     TIME("ttft_limit", struct admission_policy, ttft_limit_ns, 0, 0, ANY - 1),

@@ -62,6 +62,9 @@ static void write_machine(FILE *out, const struct hardware *machine)
 {
     fprintf(out, "      machine = machine {\n        ");
     write_fields(out, &schema_machine, machine, NULL);
+    for (uint32_t g = 0; machine->gpu_nics[0] != 0 && g < machine->gpus_per_node; g++)
+        fprintf(out, "%s%u%s", g == 0 ? "gpu_nics = { " : ", ", machine->gpu_nics[g],
+                g + 1 == machine->gpus_per_node ? " }, " : "");
     fprintf(out, "\n        nic = nic { ");
     write_fields(out, &schema_nic, &machine->nic, NULL);
     fprintf(out, "},\n");
