@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "model/kv_geometry.h"
 #include "runtime.h"
+#include "serve/router_kinds.h"
 
 enum node_role {
     ROLE_FRONT = 1,
@@ -21,16 +22,7 @@ enum queue_policy {
     QUEUE_FCFS = 1,
     QUEUE_SHORTEST_FIRST = 2, /* fewest prompt tokens to compute */
     QUEUE_EARLIEST_DEADLINE = 3,
-};
-
-enum router_policy {
-    ROUTER_ROUND_ROBIN = 1, /* a counter per pool */
-    ROUTER_RANDOM = 2,
-    ROUTER_POWER_OF_TWO = 3, /* of two random members the one with fewer queued tokens */
-    ROUTER_LEAST_QUEUED_TOKENS = 4,
-    ROUTER_LEAST_KV = 5,     /* most free KV */
-    ROUTER_PREFIX_AWARE = 6, /* longest cached prefix, weighed against load */
-    ROUTER_LAST = ROUTER_PREFIX_AWARE,
+    QUEUE_FUNCTION = 4, /* what the scenario says in Lua (serve/policy.h) */
 };
 
 /* Why a request was turned away before it held anything. Append-only: stored. */

@@ -16,6 +16,9 @@ void front_make(struct front *front, struct arena *arena, const struct node_conf
     /* Where a mixed instance's prompts wait decides its first tokens, as on a prefiller. */
     router_make(&front->routers[ROLE_MIXED], arena, config, ROLE_MIXED, config->prefill_router);
     router_make(&front->routers[ROLE_PREFILL], arena, config, ROLE_PREFILL, config->prefill_router);
+    front->routers[ROLE_DECODE].decides = POLICY_DECODE;
+    for (uint32_t role = ROLE_PREFILL; role <= ROLE_MIXED; role++)
+        front->routers[role].scripted = rt->policy;
     front->requests = arena_take(arena, slots, sizeof *front->requests);
     front->blocks = arena_take(arena, (size_t)slots * config->request_blocks_max, sizeof *front->blocks);
     front->unused = arena_take(arena, slots, sizeof *front->unused);
@@ -267,7 +270,7 @@ static bool route(struct front *front, uint32_t slot, uint32_t avoid)
         router_uncached(&front->routers[kept ? r->role : ROLE_PREFILL], kept ? r->decoder : r->prefiller, &spec);
     if (!kept)
         router_remember(&front->routers[ROLE_PREFILL], r->prefiller, &spec);
-    if (kept || conditional_is_on(&front->config->conditional))
+    if (kept || conditional_is_on(&front->config->conditional) || front->config->decode_router == ROUTER_FUNCTION)
         router_remember(&front->routers[r->role], r->decoder, &spec);
     count_route(front, slot);
     send_request(front, slot);
@@ -297,7 +300,22 @@ static enum reject_reason admit(struct front *front, const struct request_spec *
         outlook.queued_tokens = outlook.tokens_to_first = 0; /* decoders compute their prompts */
     if (outlook.queued_tokens == UINT64_MAX)
         return REJECT_NO_INSTANCE;
+    struct policy *said = front->rt->policy;
+    struct router *computing = &front->routers[prefillers->count > 0 ? ROLE_PREFILL
+                                               : mixed->count > 0    ? ROLE_MIXED
+                                                                     : ROLE_DECODE];
+    if (said != NULL && said->decides[POLICY_ADMISSION] && !router_admits(computing, said, spec))
+        return REJECT_ADMISSION;
     return admission_check(&front->config->admission, &outlook);
+}
+
+/* Whether somebody could have been chosen, and the scenario's own policy chose nobody. */
+static bool refused(const struct front *front)
+{
+    bool any = false;
+    for (uint32_t role = ROLE_PREFILL; role <= ROLE_MIXED; role++)
+        any = any || front->routers[role].refused;
+    return any;
 }
 
 void front_arrival(struct front *front, const struct request_spec *spec)
@@ -324,7 +342,7 @@ void front_arrival(struct front *front, const struct request_spec *spec)
         blocks_of(front, slot)[b] = spec->blocks[b];
     index_map_put(&front->by_id, r->id, slot);
     if (!route(front, slot, NO_MEMBER))
-        end_unserved(front, slot, TRACE_REJECTED, REJECT_NO_INSTANCE);
+        end_unserved(front, slot, TRACE_REJECTED, refused(front) ? REJECT_ADMISSION : REJECT_NO_INSTANCE);
 }
 
 void front_abort(struct front *front, uint32_t id)

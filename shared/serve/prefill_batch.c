@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "serve/decode_batch.h"
+#include "serve/policy.h"
 
 /* A prompt with this many KV tokens to fill has at most this many left to compute. */
 static uint32_t left(const struct sequence *s)
@@ -34,6 +35,21 @@ static uint32_t cached_limit(const struct instance *instance, uint32_t wanted)
     return config->role != ROLE_PREFILL || config->tail_writes > 0 ? wanted - 1 : wanted;
 }
 
+static uint64_t order(const struct instance *instance, const struct sequence *s)
+{
+    struct policy *policy = instance->rt->policy;
+    const struct request_spec request = {
+        .id = s->request,
+        .prompt_tokens = s->wanted,
+        .output_tokens = s->output_tokens,
+        .block_count = s->block_count,
+        .block_tokens = s->block_tokens,
+        .deadline_ns = s->deadline_ns,
+        .blocks = &instance->blocks[(size_t)(s - instance->sequences) * instance->config->request_blocks_max]};
+    CHECK(policy != NULL && policy->decides[POLICY_QUEUE]);
+    return policy->ops->order(policy, &request);
+}
+
 static uint64_t queue_key(const struct instance *instance, const struct sequence *s)
 {
     switch (instance->config->scheduler.queue) {
@@ -41,6 +57,8 @@ static uint64_t queue_key(const struct instance *instance, const struct sequence
         return s->wanted;
     case QUEUE_EARLIEST_DEADLINE:
         return (uint64_t)s->deadline_ns;
+    case QUEUE_FUNCTION:
+        return order(instance, s);
     case QUEUE_FCFS:
         break;
     }

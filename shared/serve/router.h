@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "node.h"
+#include "serve/policy.h"
 
 #include <stdbool.h>
 
@@ -33,8 +34,8 @@ struct router_member {
 };
 
 /* Which members have probably cached a prefix block: a table of buckets, a bit a member in each cell. A block is there
- * until all its members have evicted it, or until a full bucket needs its cell. Only for ROUTER_PREFIX_AWARE and where
- * admission counts what is cached. */
+ * until all its members have evicted it, or until a full bucket needs its cell. Only for policies that look
+ * at it and where admission counts what is cached. */
 struct prefix_memory {
     uint64_t *hashes;
     uint64_t *members; /* `words` a cell */
@@ -54,6 +55,12 @@ struct router {
     struct rng rng;
     struct prefix_memory memory;
     uint64_t *matched; /* scratch, tokens by member */
+
+    /* Of ROUTER_FUNCTION, set by the owner. */
+    struct policy *scripted;
+    enum policy_kind decides;
+    uint32_t *eligible; /* scratch */
+    bool refused;       /* its last answer was nobody, although there was somebody */
 };
 
 /* Whether such a router keeps what members have probably cached. */
@@ -69,6 +76,9 @@ uint32_t router_choose(struct router *router, const struct request_spec *request
 
 /* The same among the members of an NVLink domain alone, if any of them lives. */
 uint32_t router_choose_near(struct router *router, const struct request_spec *request, uint32_t nvlink_domain);
+
+/* Whether the policy lets the request enter, by the live members. */
+bool router_admits(struct router *router, struct policy *policy, const struct request_spec *request);
 
 /* The request was sent to this member: its prefix will be cached there. */
 void router_remember(struct router *router, uint32_t member, const struct request_spec *request);

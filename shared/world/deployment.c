@@ -264,8 +264,10 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
     };
     enum router_policy router = pool->role == ROLE_DECODE ? scenario->decode_router : scenario->prefill_router;
     builder->deployment->configs[node].scheduler.tell_evictions =
-        scenario_prefills(scenario, pool) && pool->scheduler.prefix_cache &&
-        (router == ROUTER_PREFIX_AWARE || admission_counts_cached(&scenario->admission));
+        pool->scheduler.prefix_cache &&
+        (router == ROUTER_FUNCTION ||
+         (scenario_prefills(scenario, pool) &&
+          (router == ROUTER_PREFIX_AWARE || admission_counts_cached(&scenario->admission))));
     builder->deployment->configs[node].scheduler.receive_steps = pool->engine.receive_steps;
     builder->deployment->configs[node].scheduler.gather_steps = pool->engine.gather_steps;
 }

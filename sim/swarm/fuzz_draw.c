@@ -3,6 +3,7 @@
 
 #include "sim/swarm/fuzz_draw_internal.h"
 #include "model/footprint.h"
+#include "world/scenario/policy_code.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -384,11 +385,42 @@ static struct rng aside_of(uint64_t seed, uint32_t what)
     return rng_stream(seed, what, RNG_FAULTS);
 }
 
+/* What the scenario decides itself, of the shipped policies. Read once in a process. */
+static void draw_functions(struct rng *rng, struct scenario *scenario)
+{
+    static const struct {
+        const char *name;
+        enum policy_kind kind;
+    } policies[] = {
+        {"policies.shortest_wait", POLICY_PREFILL}, {"policies.longest_prefix", POLICY_PREFILL},
+        {"policies.affinity", POLICY_PREFILL},      {"policies.dynamo_kv", POLICY_PREFILL},
+        {"policies.room", POLICY_DECODE},           {"policies.affinity", POLICY_DECODE},
+        {"policies.light", POLICY_ADMISSION},       {"policies.shortest_first", POLICY_QUEUE},
+    };
+    static struct policy_code *codes[LENGTH(policies)];
+    uint32_t drawn = (uint32_t)rng_below(rng, LENGTH(policies));
+    struct user_error error = {.set = false};
+    if (codes[drawn] == NULL)
+        codes[drawn] = policy_code_of_module(policies[drawn].name, policies[drawn].name, &error);
+    CHECK(codes[drawn] != NULL);
+    if (policies[drawn].kind == POLICY_QUEUE) {
+        struct pool *pool = &scenario->pools[rng_below(rng, scenario->pool_count)];
+        pool->scheduler.queue = QUEUE_FUNCTION;
+        pool->queue_function = codes[drawn];
+        return;
+    }
+    scenario->functions[policies[drawn].kind] = codes[drawn];
+    if (policies[drawn].kind == POLICY_PREFILL)
+        scenario->prefill_router = ROUTER_FUNCTION;
+    else if (policies[drawn].kind == POLICY_DECODE)
+        scenario->decode_router = ROUTER_FUNCTION;
+}
+
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
 {
     struct rng aside = aside_of(scenario->seed, 1);
-    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
-    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
     scenario->node_affinity = (scenario->decode_router + scenario->prefill_router) % 3 == 0; /* likewise not drawn */
     if (one_in(rng, 8))
         scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
@@ -402,6 +434,8 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
         .attempts_max = between(rng, 1, 4),
         .handoffs_max = between(rng, 1, 8),
     };
+    if (tastes->functions)
+        draw_functions(&aside, scenario);
     scenario->pending_tokens_max = tastes->beside ? between(&aside, 0, 200) : 8192;
     if (tastes->conditional && one_in(&aside, 2))
         scenario->conditional.max_prefill_queue_size = between(&aside, 1, 3);
@@ -441,6 +475,7 @@ static struct tastes draw_tastes(struct rng *rng, uint64_t seed)
         .returns = one_in(rng, 16),
     };
     tastes.beside = !tastes.aggregated && one_in(&aside, 6);
+    tastes.functions = one_in(&aside, 6);
     tastes.conditional = !tastes.aggregated && one_in(&aside, 4);
     return tastes;
 }

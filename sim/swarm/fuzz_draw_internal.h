@@ -32,6 +32,7 @@ struct tastes {
     bool in_time;    /* requests that come when a loss is noticed */
     bool late_nacks;
     bool beside;      /* mixed pools beside prefill and decode */
+    bool functions;   /* a policy in Lua */
     bool conditional; /* decoders compute some of their prompts */
     bool returns;     /* of both sides of a pair, while all is said twice */
 };

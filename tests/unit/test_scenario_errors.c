@@ -53,7 +53,8 @@ static void test_values(void **state)
         {"count = 1,", "count = '1',", "plan.lua:8: pools.prefill.count: a whole number is wanted, not the text '1'"},
         {"count = 1,", "count = ms(1),", "plan.lua:8: pools.prefill.count: a whole number is wanted, not ms(1)"},
         {"'shortest_first'", "'shortest'",
-         "plan.lua:16: pools.decode.queue: 'shortest' is not one of 'fcfs', 'shortest_first', 'earliest_deadline'"},
+         "plan.lua:16: pools.decode.queue: 'shortest' is not one of 'fcfs', 'shortest_first', 'earliest_deadline', a "
+         "function"},
         {"'shortest_first'", "'fcsf'",
          "plan.lua:16: pools.decode.queue: 'fcsf' is not one of 'fcfs', 'shortest_first', 'earliest_deadline'; did you "
          "mean 'fcfs'?"},

@@ -12,6 +12,7 @@
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
 #include "node.h"
+#include "serve/policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -154,6 +155,8 @@ struct placement {
     uint16_t machines[SCENARIO_PLACES_MAX]; /* from 1 */
 };
 
+struct policy_code;
+
 struct pool {
     char name[32];
     enum node_role role;
@@ -171,7 +174,8 @@ struct pool {
     uint32_t queue_max;                   /* requests that may wait here; 0: DEPLOYMENT_QUEUE_MAX (deployment.h) */
     uint32_t experts_redundant;           /* copies of routed experts that an instance holds beside the experts */
     struct scheduler_policy scheduler;
-    struct draft draft; /* has a meaning where scheduler.draft_tokens > 0 */
+    const struct policy_code *queue_function; /* of QUEUE_FUNCTION */
+    struct draft draft;                       /* has a meaning where scheduler.draft_tokens > 0 */
     int64_t replace_ns; /* from when the loss of an instance is known to the start of another in its place */
 };
 
@@ -225,6 +229,7 @@ struct scenario {
     struct load load;
     enum router_policy decode_router;
     enum router_policy prefill_router;
+    const struct policy_code *functions[POLICY_KINDS]; /* of ROUTER_FUNCTION, and of admission; NULL: none */
     struct conditional_policy conditional;
     uint32_t pending_tokens_max; /* of a prefiller, before mixed instances are asked; where there are both */
     uint32_t node_affinity;      /* 1: hand-overs stay in their NVLink domain where it has decoders */

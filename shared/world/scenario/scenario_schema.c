@@ -157,8 +157,10 @@ const struct schema schema_sharding = {sharding_fields, LENGTH(sharding_fields),
 static const struct field_name role_names[] = {
     {"prefill", ROLE_PREFILL}, {"decode", ROLE_DECODE}, {"mixed", ROLE_MIXED}};
 static const struct field_name layout_names[] = {{"HND", LAYOUT_HND}, {"NHD", LAYOUT_NHD}};
-static const struct field_name queue_names[] = {
-    {"fcfs", QUEUE_FCFS}, {"shortest_first", QUEUE_SHORTEST_FIRST}, {"earliest_deadline", QUEUE_EARLIEST_DEADLINE}};
+static const struct field_name queue_names[] = {{"fcfs", QUEUE_FCFS},
+                                                {"shortest_first", QUEUE_SHORTEST_FIRST},
+                                                {"earliest_deadline", QUEUE_EARLIEST_DEADLINE},
+                                                {"function", QUEUE_FUNCTION}};
 
 static const struct field_name recompute_names[] = {{"prefiller", RECOMPUTE_PREFILLER}, {"decoder", RECOMPUTE_DECODER}};
 
@@ -273,11 +275,8 @@ static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_field
 static const struct schema schema_load_sessions = {sessions_fields, LENGTH(sessions_fields), 0};
 static const struct schema schema_load_listed = {listed_fields, LENGTH(listed_fields), 0};
 
-static const struct field_name router_names[] = {
-    {"round_robin", ROUTER_ROUND_ROBIN},   {"random", ROUTER_RANDOM},
-    {"power_of_two", ROUTER_POWER_OF_TWO}, {"least_queued_tokens", ROUTER_LEAST_QUEUED_TOKENS},
-    {"least_kv", ROUTER_LEAST_KV},         {"prefix_aware", ROUTER_PREFIX_AWARE},
-};
+#define ROUTER_KIND_NAME(name, word) {#word, ROUTER_##name},
+static const struct field_name router_names[] = {ROUTER_KINDS(ROUTER_KIND_NAME)};
 
 static const struct field_name affinity_names[] = {{"none", 0}, {"node", 1}};
 

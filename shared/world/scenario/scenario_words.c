@@ -19,7 +19,7 @@ static const char *const words[] = {
 
 static struct word_mark *find_mark(lua_State *L, int index)
 {
-    if (!lua_istable(L, index))
+    if (!lua_istable(L, index) && !lua_isfunction(L, index))
         return NULL;
     index = lua_absindex(L, index);
     lua_getfield(L, LUA_REGISTRYINDEX, MARKS_KEY);
@@ -147,6 +147,8 @@ int scenario_words_open(lua_State *L)
 void scenario_word_module(lua_State *L, const char *name)
 {
     struct word_mark *mark = find_mark(L, -1);
+    if (mark == NULL && lua_isfunction(L, -1))
+        mark = add_mark(L, -1, "function"); /* a policy */
     if (mark != NULL)
         snprintf(mark->module, sizeof mark->module, "%s", name);
 }

@@ -1,6 +1,8 @@
 /* See scenario_write.h. Follows the schemas, as reading does. */
 #include "world/scenario/scenario_write.h"
 
+#include "world/scenario/policy_code.h"
+
 #include "base/check.h"
 #include "world/scenario/scenario_schema.h"
 
@@ -115,10 +117,20 @@ static void write_draft(FILE *out, const struct pool *pool)
     fprintf(out, "},\n");
 }
 
+/* A function can be written where it is a module of its own. */
+static void write_policy(FILE *out, const char *key, const struct policy_code *code)
+{
+    CHECK(code == NULL || code->module[0] != '\0');
+    if (code != NULL)
+        fprintf(out, "%s = require \"%s\", ", key, code->module);
+}
+
 static void write_pool(FILE *out, const struct pool *pool)
 {
+    static const char *const function[] = {"queue", NULL};
     fprintf(out, "    [\"%s\"] = pool {\n      ", pool->name);
-    write_fields(out, &schema_pool, pool, NULL);
+    write_fields(out, &schema_pool, pool, pool->queue_function != NULL ? function : NULL);
+    write_policy(out, "queue", pool->queue_function);
     if (pool->count_min != pool->count || pool->count_max != pool->count)
         fprintf(out, "plan = { %" PRIu32 ", %" PRIu32 " }, ", pool->count_min, pool->count_max);
     if (pool->placement.kind != PLACEMENT_APART) {
@@ -196,6 +208,24 @@ static void write_section(FILE *out, const char *key, const struct schema *schem
     fprintf(out, "},\n");
 }
 
+static void write_policies(FILE *out, const struct scenario *scenario)
+{
+    const char *functions[3] = {NULL, NULL, NULL};
+    size_t count = 0;
+    if (scenario->functions[POLICY_PREFILL] != NULL)
+        functions[count++] = "prefill";
+    if (scenario->functions[POLICY_DECODE] != NULL)
+        functions[count++] = "decode";
+    fprintf(out, "  routing = { ");
+    write_fields(out, &schema_routing, scenario, functions);
+    write_policy(out, "prefill", scenario->functions[POLICY_PREFILL]);
+    write_policy(out, "decode", scenario->functions[POLICY_DECODE]);
+    fprintf(out, "},\n  admission = { ");
+    write_fields(out, &schema_admission, &scenario->admission, NULL);
+    write_policy(out, "admit", scenario->functions[POLICY_ADMISSION]);
+    fprintf(out, "},\n");
+}
+
 static void write_faults(FILE *out, const struct fault_list *faults)
 {
     if (faults == NULL)
@@ -234,8 +264,7 @@ bool scenario_write(const struct scenario *scenario, FILE *out)
         write_pool(out, &scenario->pools[k]);
     fprintf(out, "  },\n");
     write_load(out, &scenario->load);
-    write_section(out, "routing", &schema_routing, scenario);
-    write_section(out, "admission", &schema_admission, &scenario->admission);
+    write_policies(out, scenario);
     write_section(out, "messenger", &schema_messenger, &scenario->messenger);
     write_targets(out, &scenario->targets);
     write_section(out, "plan", &schema_plan, &scenario->plan);
