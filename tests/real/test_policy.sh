@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a scenario decides itself, in Lua, is decided by the same code in processes, and again when what they were told is
-# given to new nodes; what fails ends either run with its file and line.
+# What a scenario decides itself, in Lua, is decided by the same code in processes, and again when what they were told
+# is given to new nodes; what fails ends either run with its file and line.
 source "$1/tests/scenario/cli.bash"
 scenario="$root/scenarios/real-gqa-2p2d.lua"
 set_all=(--set routing.prefill="require 'policies.affinity'" --set routing.decode="require 'policies.room'"
@@ -12,7 +12,8 @@ status 0 run "$scenario" --db "$here/a.db" "${set_all[@]}" --backend real --prov
     --record-events "$here/events"
 sql_is "$here/a.db" "SELECT count(*) FROM request WHERE run_id = 2 AND prefiller <> 1 + request % 2" 0
 answers replay-events --db "$here/a.db" 2 "$here/events"
-[ "$(grep -c "the same calls" "$here/out")" = 5 ] || fail "another run of the nodes decides otherwise: $(cat "$here/out")"
+[ "$(grep -c "the same calls" "$here/out")" = 5 ] ||
+    fail "another run of the nodes decides otherwise: $(cat "$here/out")"
 
 broken="function(request, workers) return workers[9].queued_tokens end"
 refused ":1: routing.prefill: attempt to index a nil value" run "$scenario" --db "$here/b.db" \
