@@ -56,10 +56,12 @@ static void test_values(void **state)
          "plan.lua:16: pools.decode.queue: 'shortest' is not one of 'fcfs', 'shortest_first', 'earliest_deadline', a "
          "function"},
         {"'shortest_first'", "'fcsf'",
-         "plan.lua:16: pools.decode.queue: 'fcsf' is not one of 'fcfs', 'shortest_first', 'earliest_deadline'; did you "
+         "plan.lua:16: pools.decode.queue: 'fcsf' is not one of 'fcfs', 'shortest_first', 'earliest_deadline', a "
+         "function; did you "
          "mean 'fcfs'?"},
         {"'shortest_first'", "2",
-         "plan.lua:16: pools.decode.queue: one of 'fcfs', 'shortest_first', 'earliest_deadline' is wanted, not 2"},
+         "plan.lua:16: pools.decode.queue: one of 'fcfs', 'shortest_first', 'earliest_deadline', a function is wanted, "
+         "not 2"},
         {"'power_of_two'", "'power-of-two'",
          "plan.lua:24: routing.decode: 'power-of-two' is not one of " ROUTERS "; did you mean 'power_of_two'?"},
         {"token_budget = 16384", "prefix_cache = 1",
