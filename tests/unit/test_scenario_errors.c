@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#define ROUTERS "'round_robin', 'random', 'power_of_two', 'least_queued_tokens', 'least_kv', 'prefix_aware'"
+#define ROUTERS "'round_robin', 'random', 'power_of_two', 'least_queued_tokens', 'least_kv', 'prefix_aware', a function"
 
 /* The good scenario with `old` replaced by `new_text`. */
 struct bad {
