@@ -274,6 +274,12 @@ static void draw_pools(struct rng *rng, const struct tastes *tastes, struct draw
 
 /* ---- Load and policies ------------------------------------------------------------------------------------------- */
 
+/* What older seeds did not draw: they draw what they drew. */
+static struct rng aside_of(uint64_t seed, uint32_t what)
+{
+    return rng_stream(seed, what, RNG_FAULTS);
+}
+
 /* Edges of pages and blocks more often than what lies between. */
 static uint32_t draw_prompt(struct rng *rng, const struct scenario *scenario)
 {
@@ -330,6 +336,19 @@ static void draw_requests(struct rng *rng, const struct tastes *tastes, struct d
         scenario->load.warmup_ns = scaled(rng, 10 * NS_PER_MS);
 }
 
+/* Bursts and pauses, of about as long as the load lasts. */
+static void draw_profile(uint64_t seed, struct load *load)
+{
+    struct rng aside = aside_of(seed, 3);
+    if (load->arrivals == ARRIVAL_CLOSED || !one_in(&aside, 2))
+        return;
+    load->profile.count = between(&aside, 1, 4);
+    for (uint32_t k = 0; k < load->profile.count; k++) {
+        load->profile.step[k].lasts_ns = NS_PER_MS + scaled(&aside, 5 * NS_PER_MS);
+        load->profile.step[k].weight = k == 0 ? between(&aside, 1, 1000) : between(&aside, 0, 9) * 1000;
+    }
+}
+
 /* Loads that make their requests, some of them as others end: what the run does beside the nodes goes wrong too. */
 static void draw_generated(struct rng *rng, const struct tastes *tastes, struct drawn *drawn)
 {
@@ -362,6 +381,7 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
         load->burst_size = between(rng, 1, 8);
     if (load->arrivals == ARRIVAL_CLOSED)
         load->concurrency = between(rng, 1, 8);
+    draw_profile(drawn->scenario.seed, load);
     if (load->arrivals != ARRIVAL_SESSIONS)
         return;
     load->session_turns = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 4)};
@@ -372,17 +392,12 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
     load->output.high = min_u32(load->output.high, 20);
     if (one_in(rng, 2)) {
         load->rate_micro_per_s = 0;
+        load->profile.count = 0;
         load->concurrency = between(rng, 1, 4);
     }
     if (one_in(rng, 2))
         load->session_first =
             (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 90)};
-}
-
-/* What older seeds did not draw: they draw what they drew. */
-static struct rng aside_of(uint64_t seed, uint32_t what)
-{
-    return rng_stream(seed, what, RNG_FAULTS);
 }
 
 /* What the scenario decides itself, of the shipped policies. Read once in a process. */

@@ -71,6 +71,8 @@ struct trace_options {
     char arrival[64];         /* csv: which columns; "": those whose names are known */
     char prompt[64];
     char output[64];
+    uint32_t prompt_permille; /* what lengths become, of what is recorded; 0: as they are */
+    uint32_t output_permille;
     bool outputs_drawn;    /* rows without an output are allowed: the load's `output` says how long it is */
     uint32_t ignore_count; /* columns or keys that are passed over */
     char ignore[TRACE_IGNORE_MAX][48];
@@ -81,10 +83,22 @@ static inline uint32_t trace_block_tokens(const struct trace_options *options)
     return options->block_tokens != 0 ? options->block_tokens : MOONCAKE_BLOCK_TOKENS;
 }
 
+/* How the rate of a load changes: so long at so many thousandths, over and over; only their ratios count. */
+#define PROFILE_STEPS_MAX 288 /* five minutes of a day */
+#define PROFILE_WEIGHT_MAX 1000000
+struct rate_profile {
+    uint32_t count; /* 0: it does not */
+    struct {
+        int64_t lasts_ns;
+        uint32_t weight;
+    } step[PROFILE_STEPS_MAX];
+};
+
 struct load {
     enum arrival_kind arrivals;
-    uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
-    uint32_t concurrency;      /* of clients; of conversations at a time: 0 where they begin at the rate */
+    uint64_t rate_micro_per_s;   /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
+    struct rate_profile profile; /* of generated loads with a rate, which is its mean */
+    uint32_t concurrency;        /* of clients; of conversations at a time: 0 where they begin at the rate */
     uint32_t burst_size;
     /* Of conversations, where `prompt` is what a turn adds: */
     struct length_distribution session_turns;

@@ -200,6 +200,21 @@ static void visit_lengths(const struct walk *walk, const char *path, const struc
     walk->visit(walk->context, path, text);
 }
 
+/* Nothing where the rate is constant. */
+static void visit_profile(const struct walk *walk, const struct rate_profile *profile)
+{
+    char path[READ_PATH_SIZE];
+    char lasts[QUANTITY_TEXT_SIZE];
+    char text[FIELD_TEXT_SIZE];
+    for (uint32_t k = 0; k < profile->count; k++) {
+        snprintf(path, sizeof path, "load.profile.%u", k + 1);
+        quantity_text(QUANTITY_TIME, profile->step[k].lasts_ns * PS_PER_NS, lasts);
+        snprintf(text, sizeof text, "{%s, %u.%03u}", lasts, profile->step[k].weight / 1000,
+                 profile->step[k].weight % 1000);
+        walk->visit(walk->context, path, text);
+    }
+}
+
 static void visit_load(const struct walk *walk, const struct load *load)
 {
     char text[FIELD_TEXT_SIZE];
@@ -218,6 +233,7 @@ static void visit_load(const struct walk *walk, const struct load *load)
             visit_lengths(walk, "load.first", &load->session_first);
         visit_lengths(walk, "load.prompt", &load->prompt);
         visit_lengths(walk, "load.output", &load->output);
+        visit_profile(walk, &load->profile);
         return;
     }
     if (load->trace.outputs_drawn)

@@ -260,6 +260,8 @@ static const struct field trace_fields[] = {
     COUNT("repetitions", struct load, trace_repeat, 1, 1, 1 << 20, NULL),
     LOAD_REQUESTS,
     LOAD_COMMON,
+    QUANTITY("prompt_scale", struct load, trace.prompt_permille, QUANTITY_SHARE, 1000, 1, 100000),
+    QUANTITY("output_scale", struct load, trace.output_permille, QUANTITY_SHARE, 1000, 1, 100000),
 };
 
 static const struct field listed_fields[] = {
@@ -271,7 +273,7 @@ static const struct schema schema_load_poisson = {poisson_fields, LENGTH(poisson
 static const struct schema schema_load_evenly = {poisson_fields, LENGTH(poisson_fields), 0};
 static const struct schema schema_load_burst = {burst_fields, LENGTH(burst_fields), 0};
 static const struct schema schema_load_closed = {closed_fields, LENGTH(closed_fields), 0};
-static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields), 0};
+static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields), 2};
 static const struct schema schema_load_sessions = {sessions_fields, LENGTH(sessions_fields), 0};
 static const struct schema schema_load_listed = {listed_fields, LENGTH(listed_fields), 0};
 

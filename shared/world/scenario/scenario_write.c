@@ -177,6 +177,16 @@ static const char *name_of(const struct field_name *names, uint32_t count, int64
     return names[k].name;
 }
 
+static void write_profile(FILE *out, const struct rate_profile *profile)
+{
+    char lasts[QUANTITY_TEXT_SIZE];
+    for (uint32_t k = 0; k < profile->count; k++) {
+        quantity_text(QUANTITY_TIME, profile->step[k].lasts_ns * PS_PER_NS, lasts);
+        fprintf(out, "%s{ %s, %" PRIu32 ".%03" PRIu32 " }, %s", k == 0 ? "profile = { " : "", lasts,
+                profile->step[k].weight / 1000, profile->step[k].weight % 1000, k + 1 == profile->count ? "}, " : "");
+    }
+}
+
 static void write_load(FILE *out, const struct load *load)
 {
     CHECK(load->arrivals != ARRIVAL_TRACE);
@@ -189,6 +199,7 @@ static void write_load(FILE *out, const struct load *load)
             write_lengths(out, "first", &load->session_first);
         write_lengths(out, "prompt", &load->prompt);
         write_lengths(out, "output", &load->output);
+        write_profile(out, &load->profile);
         fprintf(out, "},\n");
         return;
     }
