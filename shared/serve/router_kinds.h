@@ -17,4 +17,11 @@
 
 enum router_policy { ROUTER_NONE = 0, ROUTER_KINDS(ROUTER_KIND_NUMBER) ROUTER_KIND_COUNT };
 
+/* The built-in ones, numbered from 1 on without a gap: for whoever draws one. */
+#define ROUTER_BUILT_IN_COUNT (ROUTER_KIND_COUNT - 2)
+static inline enum router_policy router_built_in(unsigned number)
+{
+    return (enum router_policy)(number < ROUTER_FUNCTION ? number : number + 1);
+}
+
 #endif

@@ -434,8 +434,8 @@ static void draw_functions(struct rng *rng, struct scenario *scenario)
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
 {
     struct rng aside = aside_of(scenario->seed, 1);
-    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
-    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_PREFIX_AWARE);
+    scenario->decode_router = router_built_in(between(rng, 1, ROUTER_BUILT_IN_COUNT));
+    scenario->prefill_router = router_built_in(between(rng, 1, ROUTER_BUILT_IN_COUNT));
     scenario->node_affinity = (scenario->decode_router + scenario->prefill_router) % 3 == 0; /* likewise not drawn */
     if (one_in(rng, 8))
         scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
