@@ -23,3 +23,12 @@ expect ":1: routing.prefill: attempt to index a nil value" "$here/err"
 status 1 run "$scenario" --db "$here/b.db" --set pools.prefill.queue="function(request) return {} end" \
     --backend real --provider shm
 expect "pools.prefill.queue: must return a number" "$here/err"
+
+# Where two policies part is found like any other difference.
+few=(--set load.requests=30)
+answers run "$scenario" --db "$here/c.db" "${few[@]}" --set expect=nil \
+    --set routing.prefill="require 'policies.affinity'"
+answers run "$scenario" --db "$here/c.db" "${few[@]}" --set expect=nil \
+    --set routing.prefill="function(request, workers) return request.id == 17 and 1 or request.id % #workers + 1 end"
+status 1 timeline --db "$here/c.db" --bisect 1 2
+expect "routed request 17 decoder=" "$here/out"
