@@ -85,9 +85,9 @@ struct messenger_policy {
 };
 
 struct admission_policy {
-    int64_t ttft_limit_ns;             /* reject when the expected wait for prefill exceeds this; 0: admit all */
-    uint32_t queued_tokens_max;        /* reject when every prefiller has more queued; 0: no such limit */
-    uint64_t prefill_tokens_per_s;     /* what the expectation is computed with */
+    int64_t ttft_limit_ns;         /* reject when the expected wait for prefill exceeds this; 0: admit all */
+    uint32_t queued_tokens_max;    /* reject when every prefiller has more queued; 0: no such limit */
+    uint64_t prefill_tokens_per_s; /* what the expectation is computed with; 0: what prefillers have been seen to do */
     uint32_t decode_load_max_permille; /* reject when this share of every decoder's KV would be held, waited for or
                                           promised; 0: no such limit */
 };

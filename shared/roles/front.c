@@ -18,7 +18,7 @@ void front_make(struct front *front, struct arena *arena, const struct node_conf
     router_make(&front->routers[ROLE_PREFILL], arena, config, ROLE_PREFILL, config->prefill_router);
     front->routers[ROLE_DECODE].decides = POLICY_DECODE;
     for (uint32_t role = ROLE_PREFILL; role <= ROLE_MIXED; role++)
-        front->routers[role].scripted = rt->policy;
+        front->routers[role].rt = rt;
     front->requests = arena_take(arena, slots, sizeof *front->requests);
     front->blocks = arena_take(arena, (size_t)slots * config->request_blocks_max, sizeof *front->blocks);
     front->unused = arena_take(arena, slots, sizeof *front->unused);
@@ -63,13 +63,16 @@ static struct router *router_of(struct front *front, uint32_t node, uint32_t *me
 
 /* ---- What members are busy with ---------------------------------------------------------------------------------- */
 
-static void forget_queued(struct front *front, struct front_request *r)
+static void forget_queued(struct front *front, struct front_request *r, bool computed)
 {
     if (!r->queued)
         return;
     r->queued = false;
     struct router_member *m = prefiller_of(front, r);
     m->queued_requests--;
+    m->computed_tokens += computed ? r->uncached : 0;
+    if (m->queued_requests == 0)
+        m->busy_ns += front->rt->now_ns - m->busy_since_ns;
     m->tokens_to_compute -= r->uncached;
     if (m->config->role == ROLE_DECODE)
         return; /* counts what it serves, to the end */
@@ -107,7 +110,7 @@ static void seen(struct front *front, struct router_member *decoder, uint32_t nu
 
 static void forget_route(struct front *front, struct front_request *r)
 {
-    forget_queued(front, r);
+    forget_queued(front, r, false);
     if (r->role == ROLE_DECODE)
         decoder_of(front, r)->queued_tokens -= r->prompt_tokens;
 }
@@ -120,7 +123,8 @@ static void count_route(struct front *front, uint32_t slot)
     decoder->queued_tokens += r->prompt_tokens;
     if (prefiller != decoder)
         prefiller->queued_tokens += r->prompt_tokens;
-    prefiller->queued_requests++;
+    if (prefiller->queued_requests++ == 0)
+        prefiller->busy_since_ns = front->rt->now_ns;
     prefiller->tokens_to_compute += r->uncached;
     r->queued = true;
     promise_pages(front, decoder, slot);
@@ -293,6 +297,9 @@ static enum reject_reason admit(struct front *front, const struct request_spec *
     if (policy->ttft_limit_ns > 0)
         outlook.tokens_to_first =
             min_u64(router_least_to_compute(prefillers, spec), router_least_to_compute(mixed, spec));
+    if (policy->ttft_limit_ns > 0 && policy->prefill_tokens_per_s == 0)
+        outlook.prefill_tokens_per_s =
+            router_prefill_rate(prefillers->count > 0 ? prefillers : mixed, front->rt->now_ns);
     if (policy->decode_load_max_permille > 0)
         outlook.decode_load_permille = min_u64(router_least_load(decoders, spec), router_least_load(mixed, spec));
     bool alone = conditional_is_on(&front->config->conditional);
@@ -436,7 +443,7 @@ static void from_decoder(struct front *front, uint32_t slot, const struct messag
     switch (m->kind) {
     case MESSAGE_FIRST_TOKEN:
         r->first_token = true;
-        forget_queued(front, r);
+        forget_queued(front, r, true);
         break;
     case MESSAGE_FINISHED:
         forget_route(front, r);
@@ -502,7 +509,7 @@ void front_message(struct front *front, uint32_t source, const struct message *m
     struct router_member *decoder = decoder_of(front, r);
     if (m->kind == MESSAGE_PREFILLED) {
         if (member == prefiller_of(front, r) || member == decoder)
-            forget_queued(front, r);
+            forget_queued(front, r, member == prefiller_of(front, r));
     } else if (member == decoder) {
         seen(front, decoder, r->number); /* what it speaks of it has got */
         from_decoder(front, slot, m);

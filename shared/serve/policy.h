@@ -28,6 +28,7 @@ struct policy_question {
     const struct router *router;
     const uint32_t *eligible;
     uint32_t count;
+    int64_t now_ns;
 };
 
 struct policy;

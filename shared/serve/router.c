@@ -280,10 +280,37 @@ uint32_t router_choose_near(struct router *router, const struct request_spec *re
     return router_choose(router, request, NO_MEMBER);
 }
 
+static int64_t busy_ns(const struct router_member *m, int64_t now_ns)
+{
+    return m->busy_ns + (m->queued_requests > 0 ? now_ns - m->busy_since_ns : 0);
+}
+
+static uint64_t rate(uint64_t tokens, int64_t ns)
+{
+    return ns <= 0 ? 0 : mul_div_floor_u64(tokens, (uint64_t)NS_PER_S, (uint64_t)ns);
+}
+
+uint64_t router_member_rate(const struct router_member *m, int64_t now_ns)
+{
+    return rate(m->computed_tokens, busy_ns(m, now_ns));
+}
+
+uint64_t router_prefill_rate(const struct router *router, int64_t now_ns)
+{
+    uint64_t tokens = 0;
+    int64_t ns = 0;
+    for (uint32_t m = 0; m < router->count; m++) {
+        tokens += router->members[m].computed_tokens;
+        ns += busy_ns(&router->members[m], now_ns);
+    }
+    return rate(tokens, ns);
+}
+
 bool router_admits(struct router *router, struct policy *policy, const struct request_spec *request)
 {
     const struct router_choice anybody = {.avoid = NO_MEMBER, .near = NO_MEMBER};
-    struct policy_question question = {.request = request, .router = router, .eligible = router->eligible};
+    struct policy_question question = {
+        .request = request, .router = router, .eligible = router->eligible, .now_ns = router->rt->now_ns};
     for (uint32_t m = 0; m < router->count; m++)
         if (router_eligible(router, m, &anybody))
             router->eligible[question.count++] = m;

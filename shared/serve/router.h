@@ -23,6 +23,9 @@ struct router_member {
     uint32_t queued_requests; /* of those, requests whose prompts are not yet computed */
     uint64_t tokens_to_compute; /* of the queued tokens, those that were not expected to be cached; only where admission
                                    looks at them */
+    uint64_t computed_tokens;   /* of the tokens to compute, those that have been */
+    int64_t busy_ns;            /* how long there was something to compute, up to */
+    int64_t busy_since_ns;      /* when there last began to be; only while there is */
     uint64_t pages_available;   /* as last reported */
     uint64_t pages_wanted;      /* likewise: by requests that wait there */
     uint64_t pages_promised;    /* to requests sent that the last report does not know of */
@@ -57,7 +60,7 @@ struct router {
     uint64_t *matched; /* scratch, tokens by member */
 
     /* Of ROUTER_FUNCTION, set by the owner. */
-    struct policy *scripted;
+    const struct runtime *rt;
     enum policy_kind decides;
     uint32_t *eligible; /* scratch */
     bool refused;       /* its last answer was nobody, although there was somebody */
@@ -76,6 +79,11 @@ uint32_t router_choose(struct router *router, const struct request_spec *request
 
 /* The same among the members of an NVLink domain alone, if any of them lives. */
 uint32_t router_choose_near(struct router *router, const struct request_spec *request, uint32_t nvlink_domain);
+
+/* Prompt tokens that a member computes in a second while it has some, as far as has been seen of all of them, or of
+ * one; 0: nothing has. */
+uint64_t router_prefill_rate(const struct router *router, int64_t now_ns);
+uint64_t router_member_rate(const struct router_member *member, int64_t now_ns);
 
 /* Whether the policy lets the request enter, by the live members. */
 bool router_admits(struct router *router, struct policy *policy, const struct request_spec *request);

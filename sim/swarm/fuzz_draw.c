@@ -440,6 +440,8 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
     if (one_in(rng, 8))
         scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
                                                         .prefill_tokens_per_s = between(rng, 10000, 1000000)};
+    if (one_in(&aside, 2))
+        scenario->admission.prefill_tokens_per_s = 0; /* it is learned */
     if (one_in(rng, 8))
         scenario->admission.queued_tokens_max = between(rng, 50, 600);
     if (scenario->admission.queued_tokens_max % 2 == 1) /* not drawn: older seeds draw what they drew */

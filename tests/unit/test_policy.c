@@ -34,7 +34,7 @@ static const struct request_spec request = {.id = 9,
                                             .deadline_ns = TIME_NEVER,
                                             .blocks = blocks};
 static const struct policy_question question = {
-    .request = &request, .router = &router, .eligible = eligible, .count = 5};
+    .request = &request, .router = &router, .eligible = eligible, .count = 5, .now_ns = 3 * NS_PER_S};
 
 static int set_up(void **state)
 {
@@ -46,6 +46,9 @@ static int set_up(void **state)
                                             .config = &peers[m],
                                             .queued_tokens = 1000 - 100 * m,
                                             .queued_requests = m,
+                                            .computed_tokens = 4000,
+                                            .busy_ns = NS_PER_S,
+                                            .busy_since_ns = 2 * NS_PER_S,
                                             .pages_available = 150,
                                             .pages_wanted = 10,
                                             .pages_promised = 20 * m};
@@ -124,6 +127,7 @@ static void what_a_function_sees(void **state)
         "local w = workers[1] assert(w.id == 11 and w.queued_tokens == 900 and w.queued_requests == 1) return 1", 0);
     assert_chosen("local w = workers[2] assert(w.free_tokens == (150 - 10 - 40) * 16 and w.kv_tokens == 3200) return 2",
                   1);
+    assert_chosen("assert(workers[1].prefill_rate == 2000) return 1", 0);
     assert_chosen("assert(workers[3].cached_tokens == 200 and workers[6] == nil) return 3", 2);
     assert_chosen(
         "local n = 0 for i, w in ipairs(workers) do n = n + w.id end assert(n == 11 + 12 + 14 + 15 + 17) return 1", 0);

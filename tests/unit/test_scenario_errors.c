@@ -202,8 +202,6 @@ static void test_parts_that_do_not_fit(void **state)
          "REQUEST_PAGES_MAX)"},
         {"count = 2", "count = 1023",
          "plan.lua:5: pools: at most 1023 instances in all (NODES_MAX, the front included), not 1027"},
-        {"routing =", "admission = { ttft_limit = s(1) }, routing =",
-         "plan.lua:24: admission.prefill_rate: missing; ttft_limit is computed with it"},
     };
     expect_errors(bad, sizeof bad / sizeof bad[0]);
 }

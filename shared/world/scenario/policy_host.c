@@ -79,10 +79,11 @@ enum worker_field {
     WORKER_CACHED_TOKENS,
     WORKER_FREE_TOKENS,
     WORKER_KV_TOKENS,
+    WORKER_PREFILL_RATE,
 };
 
 static const char *const worker_fields[] = {"id",          "queued_tokens", "queued_requests", "cached_tokens",
-                                            "free_tokens", "kv_tokens"};
+                                            "free_tokens", "kv_tokens",     "prefill_rate"};
 
 /* The number of the field that is asked for; upvalue 1 has the numbers by name. */
 static lua_Integer field_of(lua_State *L, const char *what)
@@ -154,6 +155,9 @@ static int worker_index(lua_State *L)
     case WORKER_KV_TOKENS:
         value = (lua_Integer)((uint64_t)m->config->pages_per_group * m->config->group_count *
                               m->config->geometry.page_tokens);
+        break;
+    case WORKER_PREFILL_RATE:
+        value = (lua_Integer)router_member_rate(m, worker->host->question->now_ns);
         break;
     }
     lua_pushinteger(L, value);

@@ -277,6 +277,4 @@ void scenario_check(const struct cursor *root, const struct scenario *scenario)
         scenario_fail_at(root, "plan.rate", "missing; the goal is to serve a rate, as in per_second(10)");
     if (scenario->plan.goal != PLAN_SERVE_RATE && scenario->plan.rate_micro_per_s != 0)
         scenario_fail_at(root, "plan.rate", "has a meaning only with goal = \"serve_rate\"");
-    if (scenario->admission.ttft_limit_ns > 0 && scenario->admission.prefill_tokens_per_s == 0)
-        scenario_fail_at(root, "admission.prefill_rate", "missing; ttft_limit is computed with it");
 }
