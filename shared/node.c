@@ -81,10 +81,10 @@ struct node *node_make(const struct node_config *config, struct runtime *rt, voi
 static void admitted(void *context, uint32_t slot)
 {
     struct node *node = context;
-    if (node->config->role == ROLE_MIXED)
-        mixed_admitted(&node->instance, slot);
-    else
+    if (node->config->role == ROLE_PREFILL)
         prefill_side_admitted(&node->prefiller, slot);
+    else
+        mixed_admitted(&node->instance, slot);
 }
 
 static void trace_batches(struct instance *instance)
@@ -104,7 +104,10 @@ static void trace_batches(struct instance *instance)
 static uint32_t repetitions(const struct instance *instance)
 {
     const struct microbatch *microbatch = instance->current;
-    bool first_tokens = instance->config->role == ROLE_DECODE && microbatch->joined_count > 0;
+    bool first_tokens = false; /* of sequences whose prompts were computed elsewhere */
+    for (uint32_t i = 0; i < microbatch->joined_count && instance->config->role == ROLE_DECODE; i++)
+        first_tokens |= !instance->sequences[microbatch->joined[i]].resumed ||
+                        instance->sequences[microbatch->joined[i]].handoff != SLOT_NONE;
     if (microbatch->chunk_count > 0 || first_tokens || instance->microbatch_count > 1)
         return 1;
     uint64_t steps = min_u64(instance->config->scheduler.repeat_max, decode_steps_to_attention(instance));
@@ -133,12 +136,10 @@ static void launched(struct node *node)
         prefill_side_launched(&node->prefiller);
         return;
     }
-    prefill_trace_chunks(instance);
-    if (node->config->role == ROLE_MIXED)
-        return;
+    mixed_launched(&node->instance);
     for (uint32_t i = 0; i < instance->current->joined_count; i++) {
         const struct sequence *s = &instance->sequences[instance->current->joined[i]];
-        if (!s->resumed)
+        if (!s->resumed) /* nor has it had its first token here */
             rt_trace(node->rt, TRACE_DECODE_STARTED, s->request, s->group, 0);
     }
 }
@@ -151,7 +152,7 @@ static void launch_microbatch(struct node *node, struct microbatch *microbatch)
     microbatch->joined_count = 0;
     if (role != ROLE_PREFILL)
         decode_join_ready(instance);
-    if (node_prefills(role, &node->config->scheduler))
+    if (node_prefills(node->config))
         prefill_schedule(instance, write_budget(node), admitted, node);
     if (microbatch->decode_sequences == 0 && microbatch->chunk_count == 0)
         return;
@@ -199,20 +200,6 @@ static void first_tokens(struct node *node)
     }
 }
 
-static void decoder_aborts(struct node *node)
-{
-    struct instance *instance = &node->instance;
-    for (uint32_t i = 0; i < instance->current->aborting_count; i++) {
-        uint32_t slot = instance->current->aborting[i];
-        decode_leave(instance, slot);
-        struct report report = report_of(&instance->sequences[slot], MESSAGE_ABORTED);
-        report.reason = FAIL_CLIENT;
-        decode_side_end(&node->decoder, slot);
-        report_to_front(instance, &report);
-    }
-    instance->current->aborting_count = 0;
-}
-
 static void finished(struct node *node, uint32_t slot)
 {
     struct instance *instance = &node->instance;
@@ -227,6 +214,14 @@ static void finished(struct node *node, uint32_t slot)
     report_to_front(instance, &report);
 }
 
+/* Whoever computes prompts computes this one again, from where it is. */
+static void preempted(struct node *node, uint32_t slot)
+{
+    if (node->config->role == ROLE_DECODE)
+        decode_side_tail_read(&node->decoder, slot); /* or never will be */
+    mixed_preempted(&node->instance, slot);
+}
+
 static void serve_due(struct node *node)
 {
     uint32_t slot;
@@ -234,10 +229,10 @@ static void serve_due(struct node *node)
     while ((due = decode_next_due(&node->instance, &slot)) != DECODE_NOTHING) {
         if (due == DECODE_FINISHED)
             finished(node, slot);
-        else if (node->config->role == ROLE_DECODE)
-            decode_side_preempted(&node->decoder, slot);
+        else if (node_prefills(node->config))
+            preempted(node, slot);
         else
-            mixed_preempted(&node->instance, slot);
+            decode_side_preempted(&node->decoder, slot);
     }
 }
 
@@ -262,9 +257,8 @@ static void steps_done(struct node *node, const struct event *event)
         serve_due(node);
         break;
     default:
-        decode_side_chunks_done(&node->decoder);
         first_tokens(node);
-        decoder_aborts(node);
+        mixed_step_done(instance);
         serve_due(node);
         decode_side_admit(&node->decoder);
         break;
@@ -296,6 +290,15 @@ static bool hello(struct node *node, uint32_t source, const struct message *m)
            NULL;
 }
 
+/* Sequences whose prompts a decoder computes itself are a mixed instance's, until they are ready. */
+static void decoder_abort(struct decode_side *side, uint32_t request)
+{
+    if (mixed_abort_prompt(side->instance, request))
+        decode_side_admit(side);
+    else
+        decode_side_abort(side, request);
+}
+
 static bool decoder_message(struct decode_side *side, uint32_t source, const struct message *m)
 {
     bool from_front = source == side->instance->config->front;
@@ -303,10 +306,13 @@ static bool decoder_message(struct decode_side *side, uint32_t source, const str
         return false;
     switch (m->kind) {
     case MESSAGE_REQUEST:
-        decode_side_request(side, m);
+        if (decode_side_prefills(side, m))
+            mixed_request(side->instance, m);
+        else
+            decode_side_request(side, m);
         return true;
     case MESSAGE_ABORT:
-        decode_side_abort(side, m->request);
+        decoder_abort(side, m->request);
         return true;
     case MESSAGE_ACCEPTED:
         decode_side_accepted(side, source, m);
@@ -522,8 +528,8 @@ static bool front_sequence(const struct front *front, uint32_t slot, struct node
     *sequence = (struct node_sequence){
         .request = r->id,
         .epoch = r->attempt,
-        .peer = front->decoders.members[r->decoder].node,
-        .other = front->mixed ? front->decoders.members[r->decoder].node : front->prefillers.members[r->prefiller].node,
+        .peer = front_decoder(front, r),
+        .other = front_prefiller(front, r),
         .state = r->aborted       ? FRONT_ABORTED
                  : r->first_token ? FRONT_ANSWERING
                                   : FRONT_WAITING,

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "model/kv_geometry.h"
 #include "runtime.h"
+#include "serve/router_kinds.h"
 
 enum node_role {
     ROLE_FRONT = 1,
@@ -21,16 +22,7 @@ enum queue_policy {
     QUEUE_FCFS = 1,
     QUEUE_SHORTEST_FIRST = 2, /* fewest prompt tokens to compute */
     QUEUE_EARLIEST_DEADLINE = 3,
-};
-
-enum router_policy {
-    ROUTER_ROUND_ROBIN = 1, /* a counter per pool */
-    ROUTER_RANDOM = 2,
-    ROUTER_POWER_OF_TWO = 3, /* of two random members the one with fewer queued tokens */
-    ROUTER_LEAST_QUEUED_TOKENS = 4,
-    ROUTER_LEAST_KV = 5,     /* most free KV */
-    ROUTER_PREFIX_AWARE = 6, /* longest cached prefix, weighed against load */
-    ROUTER_LAST = ROUTER_PREFIX_AWARE,
+    QUEUE_FUNCTION = 4, /* what the scenario says in Lua (serve/policy.h) */
 };
 
 /* Why a request was turned away before it held anything. Append-only: stored. */
@@ -64,22 +56,21 @@ enum recompute_policy {
 };
 
 struct scheduler_policy {
-    /* Of a decoder. */
-    enum recompute_policy recompute;
     enum queue_policy queue;
-    uint32_t token_budget;    /* tokens one step may hold per group, decode tokens included */
-    uint32_t chunk_tokens;    /* most tokens of one prompt in one step; 0: as many as the budget allows */
-    uint32_t batch_max;       /* most decode sequences per group */
-    uint32_t headroom_tokens; /* KV held for output beyond what is needed now; allocation grows in this step */
-    uint32_t reserve_output;  /* 1: hold KV for the whole output at admission: no growth, no preemption */
-    uint32_t prefix_cache;    /* 1: keep and look up prefix blocks */
-    uint32_t tell_evictions;  /* 1: and tell the front which are no longer kept, with the next report */
-    uint32_t repeat_max;      /* most steps of one decode launch; 1: a launch per step */
-    uint32_t receive_steps;   /* mixed: while sequences decode, new prompts are looked for at every so many steps; 0: at
-                                 every one */
-    uint32_t gather_steps;    /* mixed, several groups: while sequences decode, new prompts wait until every group has
-                                 one, but no longer than so many steps: their groups step together, and a prompt in one
-                                 holds up all. 0: they do not wait */
+    enum recompute_policy recompute; /* of a decoder */
+    uint32_t token_budget;           /* tokens one step may hold per group, decode tokens included */
+    uint32_t chunk_tokens;           /* most tokens of one prompt in one step; 0: as many as the budget allows */
+    uint32_t batch_max;              /* most decode sequences per group */
+    uint32_t headroom_tokens;        /* KV held for output beyond what is needed now; allocation grows in this step */
+    uint32_t reserve_output;         /* 1: hold KV for the whole output at admission: no growth, no preemption */
+    uint32_t prefix_cache;           /* 1: keep and look up prefix blocks */
+    uint32_t tell_evictions;         /* 1: and tell the front which are no longer kept, with the next report */
+    uint32_t repeat_max;             /* most steps of one decode launch; 1: a launch per step */
+    uint32_t receive_steps; /* mixed: while sequences decode, new prompts are looked for at every so many steps; 0: at
+                               every one */
+    uint32_t gather_steps;  /* mixed, several groups: while sequences decode, new prompts wait until every group has
+                               one, but no longer than so many steps: their groups step together, and a prompt in one
+                               holds up all. 0: they do not wait */
     /* Speculative decoding: a step verifies one token and this many drafted ones of every decode sequence; 0: none. */
     uint32_t draft_tokens;
     uint32_t acceptance_permille;              /* of a drafted token whose predecessors were all accepted */
@@ -94,12 +85,25 @@ struct messenger_policy {
 };
 
 struct admission_policy {
-    int64_t ttft_limit_ns;             /* reject when the expected wait for prefill exceeds this; 0: admit all */
-    uint32_t queued_tokens_max;        /* reject when every prefiller has more queued; 0: no such limit */
-    uint64_t prefill_tokens_per_s;     /* what the expectation is computed with */
+    int64_t ttft_limit_ns;         /* reject when the expected wait for prefill exceeds this; 0: admit all */
+    uint32_t queued_tokens_max;    /* reject when every prefiller has more queued; 0: no such limit */
+    uint64_t prefill_tokens_per_s; /* what the expectation is computed with; 0: what prefillers have been seen to do */
     uint32_t decode_load_max_permille; /* reject when this share of every decoder's KV would be held, waited for or
                                           promised; 0: no such limit */
 };
+
+/* When a decoder computes a prompt itself instead of asking a prefiller: Dynamo's conditional disaggregation, under its
+ * names. Either threshold suffices. */
+struct conditional_policy {
+    uint32_t max_local_prefill_length; /* tokens of the prompt that the decoder has not cached; 0: none are so short */
+    uint32_t max_prefill_queue_size;   /* requests at the prefiller whose prompts are not computed, from which on
+                                          its queue is long; 0: none is */
+};
+
+static inline bool conditional_is_on(const struct conditional_policy *policy)
+{
+    return policy->max_local_prefill_length > 0 || policy->max_prefill_queue_size > 0;
+}
 
 /* Whether admission has to know what prompts find cached: their expected wait is that of the rest. */
 static inline bool admission_counts_cached(const struct admission_policy *policy)
@@ -136,12 +140,14 @@ struct node_config {
     uint32_t tail_writes;
     struct scheduler_policy scheduler;
     struct messenger_policy messenger;
+    struct conditional_policy conditional; /* decoders, and the front */
 
     /* Front. */
     enum router_policy decode_router;
     enum router_policy prefill_router; /* also of mixed instances */
     bool node_affinity; /* a request decodes in the NVLink domain in which it was prefilled, where there are decoders */
     struct admission_policy admission;
+    uint32_t pending_tokens_max; /* of a prefiller beyond which requests go to mixed instances, where there are both */
 
     /* All other nodes of the deployment this one may talk to, in ascending id. */
     const struct peer_config *peers;
@@ -149,9 +155,15 @@ struct node_config {
 };
 
 /* Whether steps of such an instance may hold tokens of prompts. */
-static inline bool node_prefills(enum node_role role, const struct scheduler_policy *scheduler)
+static inline bool role_prefills(enum node_role role, const struct conditional_policy *conditional,
+                                 const struct scheduler_policy *scheduler)
 {
-    return role != ROLE_DECODE || scheduler->recompute == RECOMPUTE_DECODER;
+    return role != ROLE_DECODE || conditional_is_on(conditional) || scheduler->recompute == RECOMPUTE_DECODER;
+}
+
+static inline bool node_prefills(const struct node_config *config)
+{
+    return role_prefills(config->role, &config->conditional, &config->scheduler);
 }
 
 struct node;

@@ -152,6 +152,7 @@ struct paged_write {
     const struct transfer_plan *plan;
 };
 
+struct policy;
 struct runtime;
 
 struct runtime_ops {
@@ -176,6 +177,7 @@ struct runtime {
     int64_t now_ns;
     uint32_t node; /* whose runtime this is */
     struct runtime_limits limits;
+    struct policy *policy; /* answers what the scenario decides itself (serve/policy.h); NULL: it decides nothing */
 };
 
 /* Arms timer `slot` for `at_ns` (an instant in the past fires at once), replacing what it was set to; TIME_NEVER

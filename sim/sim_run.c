@@ -2,6 +2,7 @@
 #include "sim/sim_run.h"
 
 #include "base/arith.h"
+#include "world/scenario/policy_host.h"
 #include "run/backend.h"
 #include "sim/checkers/checkers.h"
 #include "sim/engine/fault_play.h"
@@ -49,8 +50,9 @@ struct sim_run {
     struct shadow *shadow;
     struct fault_play *faults;
     struct node **nodes;
-    void **memory;  /* of the nodes, as allocated */
-    void **retired; /* of those that were replaced */
+    void **memory;            /* of the nodes, as allocated */
+    struct policy **policies; /* what the scenario decides itself, by node; NULL: nothing */
+    void **retired;           /* of those that were replaced */
     uint32_t retired_count;
     uint64_t *pages_held_peak;
     uint64_t feeder;  /* generation of the call that feeds the next arrival */
@@ -70,7 +72,8 @@ bool run_models_make(const struct scenario *scenario, const struct deployment_ch
             continue;
         struct user_error why = {.set = false};
         models->pool[p] = device_model_of_pool(scenario, pool, pool->shardings[choice->pool[p].sharding], &why);
-        if (models->pool[p] == NULL || !device_model_serves(models->pool[p], pool, &why)) {
+        if (models->pool[p] == NULL ||
+            !device_model_serves(models->pool[p], scenario_step_role(scenario, pool), &why)) {
             user_error_set(error, NULL, 0, NULL, "pool %s: %s", pool->name, why.text);
             run_models_free(models);
             return false;
@@ -178,7 +181,8 @@ static struct sim *make_sim(struct sim_run *run, uint64_t seed)
         const struct deployment_instance *instance = &deployment->instances[i];
         struct sim_node_config *node = &nodes[i];
         node->group_count = deployment->configs[i].group_count;
-        node->produces_first_token = deployment->configs[i].role == ROLE_MIXED;
+        node->produces_first_token =
+            deployment->configs[i].role != ROLE_PREFILL && node_prefills(&deployment->configs[i]);
         node->network.nvlink_domain = instance->place.nvlink_domain;
         node->network.machine = instance->place.machine;
         node->network.gpu = instance->place.gpu;
@@ -220,6 +224,7 @@ static void make_node(struct sim_run *run, uint32_t index)
     size_t size = node_size(config, &runtime->limits);
     run->memory[index] = allocate(1, size + line);
     uintptr_t address = ((uintptr_t)run->memory[index] + line - 1) / line * line;
+    runtime->policy = run->policies[index];
     run->nodes[index] = node_make(config, runtime, (void *)address, size);
     struct participant participant = {.handle = handle, .self = run->nodes[index]};
     if (sim_alive(run->sim, index))
@@ -303,6 +308,9 @@ static bool set_up(struct sim_run *run, struct user_error *error)
     sim_itl_from(run->sim, load->warmup_requests > 0 ? TIME_NEVER : load->warmup_ns);
     run->nodes = allocate(count, sizeof *run->nodes);
     run->memory = allocate(count, sizeof *run->memory);
+    run->policies = allocate(count, sizeof *run->policies);
+    for (uint32_t i = 0; i < count; i++)
+        run->policies[i] = policy_host_make(run->scenario, run->deployment->instances[i].pool);
     run->pages_held_peak = allocate(count, sizeof *run->pages_held_peak);
     for (uint32_t i = 0; i < count; i++) {
         make_node(run, i);
@@ -325,6 +333,9 @@ static void tear_down(void *self)
     for (uint32_t i = 0; i < run->retired_count; i++)
         free(run->retired[i]);
     free(run->retired);
+    for (uint32_t i = 0; run->policies != NULL && i < run->deployment->node_count; i++)
+        policy_host_free(run->policies[i]);
+    free(run->policies);
     free(run->memory);
     free(run->nodes);
     free(run->pages_held_peak);
@@ -381,6 +392,11 @@ static bool sound(struct sim_run *run)
     const char *failure = checkers_failure(run->checkers);
     if (failure != NULL)
         run_break(run->run, RUN_INVARIANT, "%s", failure);
+    for (uint32_t i = 0; i < run->deployment->node_count; i++)
+        if (policy_host_failure(run->policies[i]) != NULL) {
+            run_break(run->run, RUN_REFUSED, "%s", policy_host_failure(run->policies[i]));
+            return false;
+        }
     return failure == NULL;
 }
 

@@ -3,6 +3,7 @@
 #include "real/calibrate/in_run.h"
 
 #include "base/arith.h"
+#include "world/scenario/policy_host.h"
 #include "host/interrupt.h"
 #include "host/stats.h"
 #include "real/cluster/launcher.h"
@@ -178,13 +179,16 @@ static bool read_node(struct reader *reader, const char *folder, uint32_t node, 
 {
     char path[FOLDER_BYTES + 32];
     struct runtime_limits limits = real_world_limits();
+    struct policy *policy = policy_host_make(reader->world->scenario, reader->world->deployment->instances[node].pool);
     struct recording_listener listener = {
-        .event = on_event, .launch = on_launch, .expect = on_expect, .send = on_send, .self = reader};
+        .event = on_event, .launch = on_launch, .expect = on_expect, .send = on_send, .self = reader, .policy = policy};
     snprintf(path, sizeof path, "%s/node-%u.events", folder, node);
     reader->node = node;
     reader->in_flight = 0;
     find_table(reader);
-    return recording_replay_heard(path, &reader->world->deployment->configs[node], &limits, &listener, why) >= 0;
+    int64_t events = recording_replay_heard(path, &reader->world->deployment->configs[node], &limits, &listener, why);
+    policy_host_free(policy);
+    return events >= 0;
 }
 
 /* ---- What it comes to -------------------------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 static struct step_limits limits_of(const struct node_config *config)
 {
     const struct scheduler_policy *scheduler = &config->scheduler;
-    bool prefills = node_prefills(config->role, scheduler);
+    bool prefills = node_prefills(config);
     bool decodes = config->role != ROLE_PREFILL;
     uint32_t chunk = scheduler->chunk_tokens == 0 ? scheduler->token_budget
                                                   : min_u32(scheduler->chunk_tokens, scheduler->token_budget);

@@ -3,6 +3,7 @@
 #include "real/cluster/instance_process_internal.h"
 
 #include "base/arith.h"
+#include "world/scenario/policy_host.h"
 #include "host/exit_status.h"
 #include "real/fabric/leftovers.h"
 #include "real/fabric/lifeline.h"
@@ -222,7 +223,11 @@ static void on_down(void *self, uint32_t node, const char *why)
 
 static void handle(void *self, const struct event *event)
 {
-    real_node_handle(&((struct instance *)self)->node, event);
+    struct instance *instance = self;
+    real_node_handle(&instance->node, event);
+    const char *failure = policy_host_failure(instance->node.policy);
+    if (failure != NULL)
+        instance_trouble(instance, failure);
 }
 
 static void after(void *self, const struct event *event)
@@ -398,7 +403,7 @@ static void make_runtime(struct instance *instance)
         .fabric = instance->fabric,
         .stepper = executors_stepper(instance->executors),
         .itl_from_ns = load->warmup_requests > 0 ? TIME_NEVER : load->warmup_ns,
-        .produces_first_token = instance->config->role == ROLE_MIXED,
+        .produces_first_token = instance->config->role != ROLE_PREFILL && node_prefills(instance->config),
         .listener = {.self = instance,
                      .trace = instance_trace,
                      .before_send = instance_before_send,
@@ -436,6 +441,9 @@ static bool set_up(struct instance *instance, struct user_error *error)
     if (!make_mesh(instance, error))
         return false;
     make_runtime(instance);
+    const struct real_world *world = instance->world;
+    instance->node.policy =
+        policy_host_make(world->scenario, world->deployment->instances[instance->config->node].pool);
     return real_node_make(&instance->node, instance->config, real_runtime_seam(instance->real),
                           instance->start->options->record_events, instance->start->incarnation, error);
 }

@@ -3,6 +3,7 @@
 #include "real/cluster/launcher_internal.h"
 
 #include "base/arith.h"
+#include "world/scenario/policy_host.h"
 #include "host/interrupt.h"
 #include "real/executor/executor.h"
 #include "real/memory/shared_memory.h"
@@ -56,7 +57,11 @@ static void own_trace(void *self, int64_t now_ns, const struct trace_record *rec
 
 static void handle(void *self, const struct event *event)
 {
-    real_node_handle(&((struct launcher *)self)->node, event);
+    struct launcher *launcher = self;
+    real_node_handle(&launcher->node, event);
+    const char *failure = policy_host_failure(launcher->node.policy);
+    if (failure != NULL)
+        run_break(launcher->run, RUN_REFUSED, "%s", failure);
 }
 
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */
@@ -73,6 +78,7 @@ static bool make_token(struct launcher *launcher)
 static bool make_node(struct launcher *launcher)
 {
     struct user_error error = {.set = false};
+    launcher->node.policy = policy_host_make(launcher->world.scenario, UINT32_MAX);
     bool good = real_node_make(&launcher->node, &launcher->world.deployment->configs[0],
                                real_runtime_seam(launcher->real), launcher->options->record_events, 0, &error);
     if (!good)

@@ -2,6 +2,7 @@
 #include "real/cluster/real_node.h"
 
 #include "base/check.h"
+#include "world/scenario/policy_host.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 bool real_node_make(struct real_node *made, const struct node_config *config, struct runtime *seam, const char *folder,
                     uint32_t incarnation, struct user_error *error)
 {
+    seam->policy = made->policy;
     if (folder != NULL) {
         char path[1200];
         char again[16] = "";
@@ -51,5 +53,6 @@ bool real_node_close(struct real_node *node)
 void real_node_free(struct real_node *node)
 {
     real_node_close(node);
+    policy_host_free(node->policy);
     free(node->memory);
 }

@@ -7,6 +7,7 @@
 #include "host/user_error.h"
 
 struct real_node {
+    struct policy *policy; /* what the scenario decides itself here, set before it is made; NULL: nothing */
     struct node *node;
     void *memory;
     struct recording *recording; /* NULL: it is not recorded */

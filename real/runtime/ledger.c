@@ -9,8 +9,10 @@ struct launch_sums launch_sums(const struct step_launch *launch)
         sums.prefill_tokens += launch->groups[g].prefill_tokens;
         sums.decode_context += launch->groups[g].decode_context;
     }
-    for (uint32_t i = 0; i < launch->change_count; i++)
+    for (uint32_t i = 0; i < launch->change_count; i++) {
         sums.joins += launch->changes[i].kind == STEP_JOIN;
+        sums.follows += launch->changes[i].kind == STEP_JOIN && launch->changes[i].tokens > 0;
+    }
     return sums;
 }
 
@@ -30,7 +32,7 @@ void ledger_steps(struct ledger *ledger, struct step_times *times, const struct 
             if (times->decode_end_ns >= 0)
                 count_gap(ledger, end_ns - times->decode_end_ns, sums->tokens - joins);
             if (produces_first_token && times->step_end_ns >= 0)
-                count_gap(ledger, end_ns - times->step_end_ns, joins);
+                count_gap(ledger, end_ns - times->step_end_ns, joins == 0 ? 0 : sums->follows);
         }
         if (sums->tokens > 0)
             times->decode_end_ns = end_ns;

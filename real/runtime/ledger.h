@@ -26,8 +26,9 @@ struct ledger {
 
 /* The batch of a launch, in sums. */
 struct launch_sums {
-    uint64_t tokens; /* decode sequences over all groups: one token each and step */
-    uint64_t joins;  /* of these, sequences whose first decode step on this node is the launch's first step */
+    uint64_t tokens;  /* decode sequences over all groups: one token each and step */
+    uint64_t joins;   /* of these, sequences whose first decode step on this node is the launch's first step, */
+    uint64_t follows; /* and of these, those that have had a token before */
     uint64_t prefill_tokens;
     uint64_t decode_context;
 };

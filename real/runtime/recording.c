@@ -210,7 +210,8 @@ struct recording *recording_make(const char *path, struct runtime *inner, struct
     }
     struct recording *recording = calloc(1, sizeof *recording);
     CHECK(recording != NULL);
-    recording->runtime = (struct runtime){.ops = &operations, .node = inner->node, .limits = inner->limits};
+    recording->runtime =
+        (struct runtime){.ops = &operations, .node = inner->node, .limits = inner->limits, .policy = inner->policy};
     recording->inner = inner;
     recording->file = file;
     return recording;
@@ -493,7 +494,7 @@ int64_t recording_replay_heard(const char *path, const struct node_config *confi
         return -1;
     }
     struct recording recording = {
-        .runtime = {.ops = &operations, .node = config->node, .limits = *limits},
+        .runtime = {.ops = &operations, .node = config->node, .limits = *limits, .policy = listener->policy},
         .listener = *listener,
     };
     recording.runtime.limits.launches_in_flight = in_flight; /* what its device had */

@@ -45,6 +45,7 @@ struct recording_listener {
     void (*expect)(void *self, int64_t now_ns, uint32_t immediate, uint64_t count);
     void (*send)(void *self, int64_t now_ns, uint32_t node);
     void *self;
+    struct policy *policy;         /* as the runtime had it; NULL: the scenario decides nothing itself */
     struct divergence *divergence; /* NULL: not wanted; zeroed by the caller, who also names the node in it */
 };
 int64_t recording_replay_heard(const char *path, const struct node_config *config, const struct runtime_limits *limits,

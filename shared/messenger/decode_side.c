@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "messenger/report.h"
+#include "messenger/request.h"
 #include "serve/decode_batch.h"
 #include "serve/prefill_batch.h"
 
@@ -23,6 +24,8 @@ void decode_side_make(struct decode_side *side, struct arena *arena, struct inst
     side->handoffs = arena_take(arena, handoffs, sizeof *side->handoffs);
     side->unused_handoffs = arena_take(arena, handoffs, sizeof *side->unused_handoffs);
     side->buffer = arena_take(arena, MESSAGE_BYTES_MAX, 1);
+    if (node_prefills(config))
+        side->blocks = arena_take(arena, config->request_blocks_max, sizeof *side->blocks);
     if (arena->memory == NULL)
         return;
     side->unused_handoff_count = handoffs;
@@ -80,16 +83,6 @@ static void end_without_answer(struct decode_side *side, uint32_t slot, enum fai
     report_to_front(side->instance, &report);
 }
 
-static void reject(struct decode_side *side, uint32_t request, uint32_t attempt, enum reject_reason reason)
-{
-    report_to_front(side->instance, &(struct report){
-                                        .kind = MESSAGE_REJECTED,
-                                        .request = request,
-                                        .attempt = attempt,
-                                        .reason = reason,
-                                    });
-}
-
 /* An armed transfer is over and nobody will write for it any more. */
 static void disarm(struct decode_side *side, uint32_t slot)
 {
@@ -105,15 +98,9 @@ static void disarm(struct decode_side *side, uint32_t slot)
 static enum reject_reason check_request(struct decode_side *side, const struct message *m, const struct peer *peer)
 {
     const struct node_config *config = side->instance->config;
-    if (index_map_get(&side->instance->by_key, m->request) != INDEX_NONE)
-        return REJECT_DUPLICATE;
-    if (m->prompt_tokens == 0 || m->output_tokens == 0 || m->produced >= m->output_tokens ||
-        m->prompt_tokens > config->request_tokens_max ||
-        m->output_tokens > config->request_tokens_max - m->prompt_tokens)
-        return REJECT_TOO_LARGE_DECODE;
-    uint32_t pages = kv_pages(&config->geometry, m->prompt_tokens + m->output_tokens - 1);
-    if (pages > side->instance->pages_max)
-        return REJECT_TOO_LARGE_DECODE;
+    enum reject_reason reason = request_check(side->instance, m);
+    if (reason != REJECT_NONE)
+        return reason;
     if (peer == NULL)
         return REJECT_NO_INSTANCE;
     if (peer->refusal != GEOMETRY_OK)
@@ -126,34 +113,29 @@ static enum reject_reason check_request(struct decode_side *side, const struct m
     return REJECT_NONE;
 }
 
+bool decode_side_prefills(struct decode_side *side, const struct message *m)
+{
+    struct instance *instance = side->instance;
+    uint32_t most = instance->config->conditional.max_local_prefill_length;
+    uint32_t tokens = m->prompt_tokens + m->produced;
+    if (m->peer == instance->config->node)
+        return true;
+    if (most == 0 || m->block_count > instance->config->request_blocks_max)
+        return false;
+    wire_blocks(m, side->blocks);
+    return tokens <= most ||
+           tokens - prefill_cached(instance, side->blocks, m->block_count, m->block_tokens, tokens) <= most;
+}
+
 void decode_side_request(struct decode_side *side, const struct message *m)
 {
     struct instance *instance = side->instance;
-    enum reject_reason reason = check_request(side, m, peers_find(&side->peers, m->peer));
-    uint32_t slot = reason == REJECT_NONE ? instance_take_slot(instance) : SLOT_NONE;
-    if (slot == SLOT_NONE) {
-        reject(side, m->request, m->attempt, reason == REJECT_NONE ? REJECT_QUEUE_FULL : reason);
+    uint32_t slot = request_take(instance, m, check_request(side, m, peers_find(&side->peers, m->peer)));
+    if (slot == SLOT_NONE)
         return;
-    }
     struct sequence *s = at(side, slot);
     s->state = SEQUENCE_ALLOC;
-    s->request = m->request;
-    s->attempt = m->attempt;
-    s->peer = m->peer;
-    s->token_seed = m->token_seed;
-    s->deadline_ns = m->deadline_ns;
-    s->prompt_tokens = m->prompt_tokens;
-    s->output_tokens = m->output_tokens;
-    s->produced = m->produced;
-    s->resumed = (m->flags & FLAG_RESUMED) != 0;
     s->wanted = m->prompt_tokens + m->produced - 1;
-    s->block_tokens = m->block_tokens;
-    if (m->block_count <= instance->config->request_blocks_max) {
-        s->block_count = m->block_count;
-        wire_blocks(m, instance_blocks(instance, slot));
-    }
-    index_map_put(&instance->by_key, s->request, slot);
-    rt_trace(instance->rt, TRACE_RECEIVED, s->request, s->attempt, 0);
     sequence_list_append(&side->waiting, instance->sequences, slot);
     instance_wait(instance, slot, decode_reserve_tokens(instance, s, s->wanted));
     decode_side_admit(side);
@@ -243,20 +225,6 @@ static void wait_for_room(struct decode_side *side, struct sequence *s, uint64_t
     rt_trace(side->instance->rt, TRACE_ADMIT_WAIT, s->request, pages, available);
 }
 
-/* It was preempted, has its pages again, and nobody else is asked. */
-static void recompute(struct decode_side *side, uint32_t slot)
-{
-    struct instance *instance = side->instance;
-    const struct sequence *s = at(side, slot);
-    rt_trace(instance->rt, TRACE_DISPATCHED, s->request, instance->config->node, 0);
-    if (s->wanted == s->local) {
-        become_ready(side, slot);
-        return;
-    }
-    rt_trace(instance->rt, TRACE_PREFILL_STARTED, s->request, s->epoch, s->local);
-    prefill_recompute(instance, slot);
-}
-
 /* Gives the first waiting request all it needs, or false. */
 static bool admit_first(struct decode_side *side)
 {
@@ -264,17 +232,18 @@ static bool admit_first(struct decode_side *side)
     uint32_t slot = side->waiting.head;
     struct sequence *s = at(side, slot);
     const struct peer *peer = peers_find(&side->peers, s->peer);
-    bool lost = peer->lost && !s->recomputes;
+    bool lost = peer->lost;
     if (!lost) {
-        /* What was handed over of windowed layers is too little to compute the rest from. */
-        uint32_t cached_limit = s->recomputes && instance->config->geometry.window > 0 ? 0 : s->wanted;
         s->group = (uint16_t)instance_roomiest_group(instance);
         uint32_t tokens = decode_reserve_tokens(instance, s, s->wanted);
-        if (side->unused_handoff_count == 0 && !s->recomputes) {
+        if (side->unused_handoff_count == 0) {
             wait_for_room(side, s, 0, page_pool_available(&instance->groups[s->group].pool));
             return false;
         }
-        if (!instance_take_pages(instance, slot, tokens, cached_limit)) {
+        if (instance->short_age[LINE_PREFILL] < s->age)
+            return false;
+        if (!instance_take_pages(instance, slot, tokens, s->wanted)) {
+            instance->short_age[LINE_TRANSFER] = s->age;
             wait_for_room(side, s, kv_pages(&instance->config->geometry, tokens),
                           page_pool_available(&instance->groups[s->group].pool));
             return false;
@@ -284,10 +253,6 @@ static bool admit_first(struct decode_side *side)
     instance_wait_over(instance, slot);
     if (lost) {
         end_without_answer(side, slot, FAIL_PEER_LOST);
-        return true;
-    }
-    if (s->recomputes) {
-        recompute(side, slot);
         return true;
     }
     bool tail = instance->config->tail_writes > 0 && s->wanted > 0;
@@ -302,6 +267,7 @@ static bool admit_first(struct decode_side *side)
 
 void decode_side_admit(struct decode_side *side)
 {
+    side->instance->short_age[LINE_TRANSFER] = UINT32_MAX;
     while (side->waiting.count > 0 && admit_first(side)) {
     }
 }
@@ -399,7 +365,7 @@ void decode_side_nack(struct decode_side *side, uint32_t source, const struct me
     disarm(side, slot);
     enum reject_reason refused = reject_reason_of((enum nack_reason)m->reason);
     if (refused != REJECT_NONE) {
-        reject(side, s->request, s->attempt, refused);
+        request_reject(side->instance, s->request, s->attempt, refused);
         decode_side_end(side, slot);
     } else {
         end_without_answer(side, slot, m->reason == NACK_WRITE ? FAIL_WRITE : FAIL_REFUSED);
@@ -463,18 +429,13 @@ void decode_side_abort(struct decode_side *side, uint32_t request)
         end_without_answer(side, slot, FAIL_CLIENT);
         break;
     default:
-        CHECK(s->state == SEQUENCE_DECODE || s->state == SEQUENCE_STREAMING);
+        CHECK(s->state == SEQUENCE_DECODE);
         if (instance_steps(instance, slot)) {
             instance_abort_after_step(instance, slot); /* how many tokens it has then is not known before */
-            break;
-        }
-        if (s->state == SEQUENCE_DECODE) {
-            decode_leave(instance, slot);
         } else {
-            prefill_abandon(instance, slot);
-            instance->running--;
+            decode_leave(instance, slot);
+            end_without_answer(side, slot, FAIL_CLIENT);
         }
-        end_without_answer(side, slot, FAIL_CLIENT);
         break;
     }
     decode_side_admit(side);
@@ -574,26 +535,8 @@ void decode_side_preempted(struct decode_side *side, uint32_t slot)
     s->wanted = s->prompt_tokens + s->produced - 1;
     s->local = 0;
     s->wait_traced = false;
-    s->recomputes = side->instance->config->scheduler.recompute == RECOMPUTE_DECODER;
     s->state = SEQUENCE_ALLOC;
     rt_trace(side->instance->rt, TRACE_PREEMPTED, s->request, s->wanted, 0);
     sequence_list_insert_by_age(&side->waiting, side->instance->sequences, slot);
     instance_wait(side->instance, slot, decode_reserve_tokens(side->instance, s, s->wanted));
-}
-
-static void recomputed(void *context, uint32_t slot)
-{
-    struct decode_side *side = context;
-    rt_trace(side->instance->rt, TRACE_PREFILL_FINISHED, at(side, slot)->request, at(side, slot)->epoch, 0);
-    become_ready(side, slot);
-}
-
-static void client_gone(void *context, uint32_t slot)
-{
-    end_without_answer(context, slot, FAIL_CLIENT);
-}
-
-void decode_side_chunks_done(struct decode_side *side)
-{
-    prefill_chunks_done(side->instance, recomputed, client_gone, side);
 }

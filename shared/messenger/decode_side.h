@@ -2,7 +2,6 @@
  * nothing behind.
  *
  *     ALLOC -> DISPATCHED -> FILLING -> READY      and      CANCELLING -> QUARANTINE -> (free)
- *     ALLOC -> STREAMING -> READY                  preempted, where this instance recomputes
  *
  * Rules kept here, in the words of the protocol: pages, hand-off slot and immediate are taken all or nothing; the count
  * is armed before any message leaves; the deadline runs from the dispatch; what a prefiller may still write to is given
@@ -34,11 +33,15 @@ struct decode_side {
     uint32_t next_epoch;
     bool timer_armed;
     unsigned char *buffer; /* for outgoing messages */
+    uint64_t *blocks;      /* scratch, of a request; only where prompts are computed */
     uint64_t late;         /* messages and immediates of epochs that have ended */
 };
 
 void decode_side_make(struct decode_side *side, struct arena *arena, struct instance *instance);
 
+/* Whether the request's prompt is to be computed here: the front says so, or so much of it is cached that what is left
+ * is short (struct conditional_policy). It is a mixed instance's then, and not this side's, until it is ready. */
+bool decode_side_prefills(struct decode_side *side, const struct message *message);
 void decode_side_request(struct decode_side *side, const struct message *message);
 void decode_side_abort(struct decode_side *side, uint32_t request);
 void decode_side_accepted(struct decode_side *side, uint32_t source, const struct message *message);
@@ -58,12 +61,8 @@ void decode_side_admit(struct decode_side *side);
 /* The sequence's first decode step is done: its tail has been read. */
 void decode_side_tail_read(struct decode_side *side, uint32_t slot);
 
-/* A preempted sequence (out of the batch, holding pages) gives them up and asks for its KV again, or waits to have it
- * computed here. */
+/* A preempted sequence (out of the batch, holding pages) gives them up and asks for its KV again. */
 void decode_side_preempted(struct decode_side *side, uint32_t slot);
-
-/* The chunks of the current microbatch, of sequences that are computed here again, are done. */
-void decode_side_chunks_done(struct decode_side *side);
 
 /* The request is over for this decoder: frees pages and slot. The sequence is out of the batch. */
 void decode_side_end(struct decode_side *side, uint32_t slot);

@@ -1,6 +1,7 @@
 /* The front: where requests and client aborts enter, where they are routed, and where their ends are known.
  *
- * It chooses a decoder and a prefiller for each request and hands it to the decoder. If that fails for a reason that
+ * It chooses a decoder and a prefiller for each request and hands it to the decoder, or to a mixed instance: where
+ * there are both, to the pair unless that is overloaded and a mixed instance is not. If that fails for a reason that
  * another attempt may not meet, it routes again, as often as the policy allows.
  */
 #ifndef TANDEM_ROLES_FRONT_H
@@ -14,8 +15,9 @@
 struct front_request {
     uint32_t id;
     bool live;
-    uint32_t decoder;   /* member of the decode (or mixed) router */
-    uint32_t prefiller; /* member of the prefill router; UINT32_MAX when mixed */
+    enum node_role role; /* of whom it is sent to: ROLE_DECODE or ROLE_MIXED */
+    uint32_t decoder;    /* member of that role's router */
+    uint32_t prefiller;  /* member of the prefill router; UINT32_MAX: who gets it computes the prompt */
     uint32_t attempt;
     uint32_t prompt_tokens;
     uint32_t output_tokens;
@@ -26,7 +28,7 @@ struct front_request {
     uint32_t pages_promised;
     uint32_t uncached;    /* of its prompt, on the member that computes it, as expected when it was sent */
     uint32_t unseen_next; /* in its decoder's list */
-    bool queued;          /* counted in the prefiller's queued tokens */
+    bool queued;          /* counted among what waits for its prompt to be computed */
     bool first_token;     /* the client has it */
     bool aborted;         /* the client went away; the end will be reported as an abort */
     int64_t deadline_ns;
@@ -36,9 +38,7 @@ struct front_request {
 struct front {
     const struct node_config *config;
     struct runtime *rt;
-    bool mixed; /* no decoders: instances do both */
-    struct router decoders;
-    struct router prefillers;
+    struct router routers[ROLE_MIXED + 1]; /* by role */
     struct front_request *requests;
     uint64_t *blocks;
     uint32_t *unused;
@@ -54,6 +54,18 @@ void front_arrival(struct front *front, const struct request_spec *spec);
 void front_abort(struct front *front, uint32_t id);
 void front_message(struct front *front, uint32_t source, const struct message *message);
 void front_peer_lost(struct front *front, uint32_t node, uint32_t incarnation);
+
+/* The nodes that have the request, and that compute its prompt as far as the front knows. */
+static inline uint32_t front_decoder(const struct front *front, const struct front_request *r)
+{
+    return front->routers[r->role].members[r->decoder].node;
+}
+
+static inline uint32_t front_prefiller(const struct front *front, const struct front_request *r)
+{
+    return r->prefiller == UINT32_MAX ? front_decoder(front, r)
+                                      : front->routers[ROLE_PREFILL].members[r->prefiller].node;
+}
 
 static inline uint32_t front_live(const struct front *front)
 {

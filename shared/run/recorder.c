@@ -142,9 +142,12 @@ static void stamp(struct live *live, enum boundary boundary, int64_t now_ns)
     live->row.boundary_ns[boundary] = now_ns;
 }
 
-/* Epochs grow from attempt to attempt; a record of an older one comes late. */
+/* Epochs grow from attempt to attempt; a record of an older one comes late. What has none is of whoever the request is
+ * with. */
 static bool stale(struct live *live, uint64_t epoch)
 {
+    if (epoch == 0)
+        return false;
     uint32_t epoch_low = (uint32_t)epoch;
     if (live->epoch_seen && (int32_t)(epoch_low - live->epoch) < 0)
         return true;
@@ -325,8 +328,7 @@ static void life_record(struct recorder *recorder, struct live *live, int64_t no
         break;
     case TRACE_DISPATCHED:
         end_wait(recorder, live, now_ns);
-        if (record->a != record->node) /* a decoder that computes again what it was handed over has not asked anybody */
-            live->row.prefiller = (uint16_t)record->a;
+        live->row.prefiller = (uint16_t)record->a;
         stamp(live, BOUNDARY_DISPATCHED, now_ns);
         break;
     case TRACE_PREFILL_STARTED:

@@ -11,6 +11,7 @@ struct admission_outlook {
     uint64_t queued_tokens;        /* to compute before it, on the prefiller with the fewest */
     uint64_t tokens_to_first;      /* to compute until its prompt is done, its own that are not cached included, on the
                                       prefiller with the fewest */
+    uint64_t prefill_tokens_per_s; /* as far as has been seen; 0: nothing has */
     uint64_t decode_load_permille; /* of the KV of the decoder with the smallest share, this request's included */
 };
 

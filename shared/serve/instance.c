@@ -16,7 +16,7 @@ static void make_groups(struct instance *instance, struct arena *arena)
     uint32_t block_pages = config->prefix_block_tokens / config->geometry.page_tokens;
     if (!config->scheduler.prefix_cache)
         block_pages = 0;
-    bool prefills = config->role != ROLE_DECODE;
+    bool prefills = node_prefills(config);
     for (uint32_t g = 0; g < config->group_count; g++) {
         struct group scratch;
         struct group *group = arena->memory == NULL ? &scratch : &instance->groups[g];
@@ -100,6 +100,8 @@ void instance_make(struct instance *instance, struct arena *arena, const struct 
         return;
     /* Slot 0 is used first: the stack is filled downwards and only as deep as it is used. */
     instance->unused_count = slots;
+    for (uint32_t line = 0; line < LINE_COUNT; line++)
+        instance->short_age[line] = UINT32_MAX;
     for (uint32_t i = 0; i < slots; i++)
         instance->unused[i] = slots - 1 - i;
 }

@@ -50,6 +50,10 @@ struct microbatch {
     uint32_t aborting_count;
 };
 
+/* Where sequences wait for pages on a decoder that also computes prompts: in two lines, neither of which may take pages
+ * while an older sequence of the other is short of them. */
+enum { LINE_TRANSFER, LINE_PREFILL, LINE_COUNT };
+
 struct instance {
     const struct node_config *config;
     struct runtime *rt;
@@ -86,8 +90,9 @@ struct instance {
     uint32_t running;       /* sequences in prefill or decode */
     uint64_t queued_tokens; /* over all groups */
     uint32_t waiting_count;
-    uint64_t pages_wanted;  /* by those that wait */
-    uint32_t newest_number; /* of the front's requests */
+    uint64_t pages_wanted;          /* by those that wait */
+    uint32_t short_age[LINE_COUNT]; /* age of the first of a line that is short of pages; UINT32_MAX: none is */
+    uint32_t newest_number;         /* of the front's requests */
     uint32_t transfers;
     uint32_t quarantined;
 };

@@ -3,6 +3,7 @@
 
 #include "base/arith.h"
 #include "serve/decode_batch.h"
+#include "serve/policy.h"
 
 /* A prompt with this many KV tokens to fill has at most this many left to compute. */
 static uint32_t left(const struct sequence *s)
@@ -16,12 +17,37 @@ static uint32_t unlaunched(const struct sequence *s)
     return s->wanted - s->launched;
 }
 
-/* A mixed instance decodes here, and needs headroom for it. */
+/* Who decodes here needs headroom for it. */
 static uint32_t tokens_to_hold(const struct instance *instance, const struct sequence *s)
 {
-    if (instance->config->role != ROLE_MIXED)
+    if (instance->config->role == ROLE_PREFILL)
         return s->wanted;
     return max_u32(decode_reserve_tokens(instance, s, s->wanted), s->wanted);
+}
+
+/* How much of a prompt may be found cached. A first token is the output of a step that computes at least one token of
+ * the prompt, and so is a tail. Of what was handed over to a decoder, windowed layers hold too little to go on from. */
+static uint32_t cached_limit(const struct instance *instance, uint32_t wanted)
+{
+    const struct node_config *config = instance->config;
+    if (config->role == ROLE_DECODE && config->geometry.window > 0)
+        return 0;
+    return config->role != ROLE_PREFILL || config->tail_writes > 0 ? wanted - 1 : wanted;
+}
+
+static uint64_t order(const struct instance *instance, const struct sequence *s)
+{
+    struct policy *policy = instance->rt->policy;
+    const struct request_spec request = {
+        .id = s->request,
+        .prompt_tokens = s->wanted,
+        .output_tokens = s->output_tokens,
+        .block_count = s->block_count,
+        .block_tokens = s->block_tokens,
+        .deadline_ns = s->deadline_ns,
+        .blocks = &instance->blocks[(size_t)(s - instance->sequences) * instance->config->request_blocks_max]};
+    CHECK(policy != NULL && policy->decides[POLICY_QUEUE]);
+    return policy->ops->order(policy, &request);
 }
 
 static uint64_t queue_key(const struct instance *instance, const struct sequence *s)
@@ -31,19 +57,33 @@ static uint64_t queue_key(const struct instance *instance, const struct sequence
         return s->wanted;
     case QUEUE_EARLIEST_DEADLINE:
         return (uint64_t)s->deadline_ns;
+    case QUEUE_FUNCTION:
+        return order(instance, s);
     case QUEUE_FCFS:
         break;
     }
     return 0;
 }
 
+/* The group with the fewest queued tokens; of a decoder's, which fill up with hand-overs too, the roomiest of these. */
+static uint32_t least_queued_group(const struct instance *instance)
+{
+    uint32_t best = 0;
+    for (uint32_t g = 1; g < instance->config->group_count; g++) {
+        const struct group *a = &instance->groups[g];
+        const struct group *b = &instance->groups[best];
+        bool roomier =
+            instance->config->role == ROLE_DECODE && page_pool_available(&a->pool) > page_pool_available(&b->pool);
+        if (a->queued_tokens < b->queued_tokens || (a->queued_tokens == b->queued_tokens && roomier))
+            best = g;
+    }
+    return best;
+}
+
 void prefill_enqueue(struct instance *instance, uint32_t slot)
 {
     struct sequence *s = &instance->sequences[slot];
-    uint32_t best = 0;
-    for (uint32_t g = 1; g < instance->config->group_count; g++)
-        if (instance->groups[g].queued_tokens < instance->groups[best].queued_tokens)
-            best = g;
+    uint32_t best = least_queued_group(instance);
     s->state = SEQUENCE_QUEUED;
     s->group = (uint16_t)best;
     instance->groups[best].queued_tokens += left(s);
@@ -67,6 +107,7 @@ void prefill_dequeue(struct instance *instance, uint32_t slot)
     slot_heap_remove(&instance->groups[s->group].waiting, slot);
     forget_tokens(instance, s, left(s));
     instance_wait_over(instance, slot);
+    instance->short_age[LINE_PREFILL] = UINT32_MAX; /* it may have been the one that was short */
 }
 
 static void add_chunk(struct instance *instance, uint32_t slot, uint32_t tokens)
@@ -99,38 +140,25 @@ static void add_chunk(struct instance *instance, uint32_t slot, uint32_t tokens)
     s->launched += tokens;
 }
 
-/* It has its pages: what was found cached need not be computed. */
-static void begin(struct instance *instance, uint32_t slot)
-{
-    struct sequence *s = &instance->sequences[slot];
-    instance->running++;
-    s->computed = s->launched = s->local;
-    s->state = SEQUENCE_STREAMING;
-    if (left(s) > 0)
-        sequence_list_append(&instance->groups[s->group].streaming, instance->sequences, slot);
-}
-
-void prefill_recompute(struct instance *instance, uint32_t slot)
-{
-    begin(instance, slot);
-    const struct sequence *s = &instance->sequences[slot];
-    instance->groups[s->group].queued_tokens += left(s);
-    instance->queued_tokens += left(s);
-}
-
 /* Gives the first of the queue its pages; false when it has to wait. */
 static bool admit_first(struct instance *instance, struct group *group, prefill_admitted *admitted, void *context)
 {
     uint32_t slot = group->waiting.entries[0].slot;
     struct sequence *s = &instance->sequences[slot];
-    /* A first token is the output of a step that computes at least one token of the prompt, and so is a tail. */
-    bool must_run = instance->config->role == ROLE_MIXED || instance->config->tail_writes > 0;
-    if (!instance_take_pages(instance, slot, tokens_to_hold(instance, s), must_run ? s->wanted - 1 : s->wanted))
+    if (instance->short_age[LINE_TRANSFER] < s->age)
         return false;
+    if (!instance_take_pages(instance, slot, tokens_to_hold(instance, s), cached_limit(instance, s->wanted))) {
+        instance->short_age[LINE_PREFILL] = min_u32(instance->short_age[LINE_PREFILL], s->age);
+        return false;
+    }
     slot_heap_remove(&group->waiting, slot);
     instance_wait_over(instance, slot);
+    instance->running++;
     forget_tokens(instance, s, s->local);
-    begin(instance, slot);
+    s->computed = s->launched = s->local;
+    s->state = SEQUENCE_STREAMING;
+    if (left(s) > 0)
+        sequence_list_append(&group->streaming, instance->sequences, slot);
     admitted(context, slot);
     return true;
 }
@@ -141,7 +169,7 @@ static bool batch_full(const struct instance *instance, uint32_t g)
 {
     const struct group *group = &instance->groups[g];
     uint32_t under_way = group->streaming.count + group->ready.count + group->decode_sequences;
-    return instance->config->role == ROLE_MIXED && under_way >= instance->config->scheduler.batch_max;
+    return instance->config->role != ROLE_PREFILL && under_way >= instance->config->scheduler.batch_max;
 }
 
 static uint32_t chunk_limit(const struct instance *instance, const struct sequence *s, uint32_t budget)
@@ -194,8 +222,14 @@ static void schedule_group(struct instance *instance, uint32_t g, uint32_t *writ
 static uint64_t hold(struct instance *instance)
 {
     const struct scheduler_policy *policy = &instance->config->scheduler;
-    bool waits = instance->waiting_count > 0 && (policy->receive_steps > 1 || policy->gather_steps > 0);
-    if (!waits || instance->config->role != ROLE_MIXED || instance->decode_sequences == 0) {
+    bool holds = policy->receive_steps > 1 || policy->gather_steps > 0;
+    bool anywhere = false;
+    bool everywhere = true;
+    for (uint32_t g = 0; holds && g < instance->config->group_count; g++) {
+        anywhere = anywhere || instance->groups[g].waiting.count > 0;
+        everywhere = everywhere && instance->groups[g].waiting.count > 0;
+    }
+    if (!anywhere || instance->config->role == ROLE_PREFILL || instance->decode_sequences == 0) {
         instance->waiting_step = UINT64_MAX;
         return 0;
     }
@@ -204,9 +238,6 @@ static uint64_t hold(struct instance *instance)
     uint64_t due = instance->waiting_step;
     if (policy->receive_steps > 1)
         due += (policy->receive_steps - due % policy->receive_steps) % policy->receive_steps;
-    bool everywhere = true;
-    for (uint32_t g = 0; g < instance->config->group_count; g++)
-        everywhere = everywhere && instance->groups[g].waiting.count > 0;
     if (!everywhere)
         due = max_u64(due, instance->waiting_step + policy->gather_steps);
     if (due > instance->step_counter)
@@ -220,6 +251,7 @@ void prefill_schedule(struct instance *instance, uint32_t write_budget, prefill_
     CHECK(!instance->current->stepping);
     instance->current->chunk_count = 0;
     instance->held_steps = hold(instance);
+    instance->short_age[LINE_PREFILL] = UINT32_MAX;
     for (uint32_t g = 0; g < instance->config->group_count; g++)
         schedule_group(instance, g, &write_budget, admitted, context);
 }
@@ -237,34 +269,6 @@ bool prefill_chunk_done(struct instance *instance, const struct chunk *chunk)
     return true;
 }
 
-void prefill_trace_chunks(const struct instance *instance)
-{
-    for (uint32_t i = 0; i < instance->current->chunk_count; i++) {
-        const struct chunk *chunk = &instance->current->chunks[i];
-        rt_trace(instance->rt, TRACE_CHUNK, instance->sequences[chunk->slot].request, chunk->start, chunk->tokens);
-    }
-}
-
-void prefill_chunks_done(struct instance *instance, prefill_ended *complete, prefill_ended *gone, void *context)
-{
-    struct microbatch *microbatch = instance->current;
-    for (uint32_t i = 0; i < microbatch->chunk_count; i++) {
-        uint32_t slot = microbatch->chunks[i].slot;
-        const struct sequence *s = &instance->sequences[slot];
-        bool whole = prefill_chunk_done(instance, &microbatch->chunks[i]);
-        if (s->aborting ? s->in_step > 0 : !whole)
-            continue;
-        if (s->aborting)
-            prefill_abandon(instance, slot);
-        instance->running--;
-        if (s->aborting)
-            gone(context, slot);
-        else
-            complete(context, slot);
-    }
-    microbatch->chunk_count = 0;
-}
-
 void prefill_abandon(struct instance *instance, uint32_t slot)
 {
     struct sequence *s = &instance->sequences[slot];
@@ -273,4 +277,16 @@ void prefill_abandon(struct instance *instance, uint32_t slot)
         sequence_list_remove(&instance->groups[s->group].streaming, instance->sequences, slot);
         forget_tokens(instance, s, left(s));
     }
+}
+
+uint32_t prefill_cached(const struct instance *instance, const uint64_t *blocks, uint32_t block_count,
+                        uint32_t block_tokens, uint32_t tokens)
+{
+    const struct sequence prompt = {.block_count = block_count, .block_tokens = block_tokens, .prompt_tokens = tokens};
+    uint32_t whole = instance_whole_blocks(instance, &prompt, cached_limit(instance, tokens));
+    uint32_t unpinned = 0;
+    if (whole == 0)
+        return 0;
+    const struct page_pool *pool = &instance->groups[least_queued_group(instance)].pool;
+    return page_pool_peek(pool, blocks, whole, &unpinned) * block_tokens;
 }

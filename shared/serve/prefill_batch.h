@@ -30,6 +30,10 @@ static inline uint32_t prefill_writes_max(const struct node_config *config)
 /* Queues the sequence (state QUEUED) on the group with the fewest queued tokens. wanted and deadline are set. */
 void prefill_enqueue(struct instance *instance, uint32_t slot);
 
+/* Tokens of a prompt of `tokens` tokens that would be found cached if it were queued now. */
+uint32_t prefill_cached(const struct instance *instance, const uint64_t *blocks, uint32_t block_count,
+                        uint32_t block_tokens, uint32_t tokens);
+
 /* Takes a queued sequence out again. */
 void prefill_dequeue(struct instance *instance, uint32_t slot);
 
@@ -41,19 +45,6 @@ typedef void prefill_admitted(void *context, uint32_t slot);
  * chunk; it may find that there is nothing to compute. `write_budget`: writes that may still be posted; each
  * sequence with a chunk or admitted takes up to prefill_writes_max(). */
 void prefill_schedule(struct instance *instance, uint32_t write_budget, prefill_admitted *admitted, void *context);
-
-/* A decoder computes the KV of a sequence again that has just been given pages (wanted and local are set), in the steps
- * of its batch. */
-void prefill_recompute(struct instance *instance, uint32_t slot);
-
-/* Says in the trace which chunks the current microbatch holds. */
-void prefill_trace_chunks(const struct instance *instance);
-
-/* The current microbatch's chunks are done, where prompts become decoding sequences of the same instance. `complete` is
- * told each prompt that is complete, `gone` each whose client has gone away and that no launch works on any more; both
- * are off the lists and not counted as running. */
-typedef void prefill_ended(void *context, uint32_t slot);
-void prefill_chunks_done(struct instance *instance, prefill_ended *complete, prefill_ended *gone, void *context);
 
 /* The chunk of a sequence is done, after those before it: moves its progress and takes it off the streaming list when
  * its prompt is complete (returns true then). */

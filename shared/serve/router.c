@@ -2,6 +2,7 @@
 #include "serve/router.h"
 
 #include "base/arith.h"
+#include "serve/routers/router_kind.h"
 #include "serve/sequence.h"
 
 #include <string.h>
@@ -12,7 +13,9 @@
 #define MEMORY_CELLS_MAX (UINT32_C(1) << 22)
 #define BUCKET_CELLS 8u /* hashes of a cache line */
 #define NO_CELL SIZE_MAX
-#define NO_MEMBER UINT32_MAX
+
+#define ROUTER_KIND_LISTED(name, word) [ROUTER_##name] = &router_##word,
+static const struct router_kind *const kinds[ROUTER_KIND_COUNT] = {ROUTER_KINDS(ROUTER_KIND_LISTED)};
 
 static uint64_t pages_total(const struct peer_config *peer)
 {
@@ -53,7 +56,7 @@ static uint32_t domain_first(const struct router *router, uint32_t count, uint32
 bool router_remembers(const struct node_config *config, enum node_role role, enum router_policy policy)
 {
     bool counts = config->prefix_block_tokens > 0 && admission_counts_cached(&config->admission);
-    return policy == ROUTER_PREFIX_AWARE || (counts && role != ROLE_DECODE);
+    return kinds[policy]->matches || (counts && role != ROLE_DECODE);
 }
 
 void router_make(struct router *router, struct arena *arena, const struct node_config *config, enum node_role role,
@@ -67,7 +70,8 @@ void router_make(struct router *router, struct arena *arena, const struct node_c
     router->by_node = arena_take(arena, router->node_limit, sizeof *router->by_node);
     router->members = arena_take(arena, router->count, sizeof *router->members);
     router->matched = arena_take(arena, router->count, sizeof *router->matched);
-    if (router_remembers(config, role, policy))
+    router->eligible = arena_take(arena, router->count, sizeof *router->eligible);
+    if (router->count > 0 && router_remembers(config, role, policy))
         memory_make(&router->memory, arena, memory_cells(config, role), router->count);
     if (arena->memory == NULL)
         return;
@@ -171,11 +175,12 @@ void router_rejoin(struct router *router, uint32_t member, uint32_t incarnation)
 static void match(struct router *router, const struct request_spec *request)
 {
     const struct prefix_memory *memory = &router->memory;
+    bool known = memory->hashes != NULL;
     for (uint32_t m = 0; m < router->count; m++)
-        router->matched[m] = request->block_count * request->block_tokens;
+        router->matched[m] = known ? request->block_count * request->block_tokens : 0;
     for (uint32_t w = 0; w < memory->words; w++)
         memory->alive[w] = w < router->count / 64 ? UINT64_MAX : (UINT64_C(1) << router->count % 64) - 1;
-    bool any = true;
+    bool any = known;
     for (uint32_t b = 0; any && b < request->block_count; b++) {
         size_t cell = cell_of(memory, request->blocks[b]);
         any = false;
@@ -191,35 +196,14 @@ static void match(struct router *router, const struct request_spec *request)
     }
 }
 
-/* What a policy minimises; equal costs go to the first member from `turn` on, so that idle pools are used evenly. */
-static uint64_t cost(const struct router *router, const struct request_spec *request, uint32_t member)
-{
-    const struct router_member *m = &router->members[member];
-    switch (router->policy) {
-    case ROUTER_LEAST_KV:
-        /* From 2^63 up or down: a member may have promised more than it has. */
-        return (UINT64_C(1) << 63) + m->pages_wanted + m->pages_promised - m->pages_available;
-    case ROUTER_PREFIX_AWARE:
-        return m->queued_tokens + request->prompt_tokens - min_u64(request->prompt_tokens, router->matched[member]);
-    default:
-        return m->queued_tokens;
-    }
-}
-
-/* Who may be chosen, and from where on equal ones are taken in turn. */
-struct choice {
-    uint32_t avoid; /* NO_MEMBER: nobody */
-    uint32_t near;  /* the first member of an NVLink domain, whose members alone are eligible; NO_MEMBER: all are */
-    uint32_t *turn;
-};
-
-static bool eligible(const struct router *router, uint32_t member, const struct choice *choice)
+bool router_eligible(const struct router *router, uint32_t member, const struct router_choice *choice)
 {
     const struct router_member *m = &router->members[member];
     return !m->lost && member != choice->avoid && (choice->near == NO_MEMBER || m->domain_first == choice->near);
 }
 
-static uint32_t cheapest(struct router *router, const struct request_spec *request, const struct choice *choice)
+/* The one of the smallest cost; equal ones are taken in turn, so that idle pools are used evenly. */
+static uint32_t cheapest(struct router *router, const struct request_spec *request, const struct router_choice *choice)
 {
     uint32_t best = NO_MEMBER;
     uint64_t best_cost = UINT64_MAX;
@@ -227,9 +211,9 @@ static uint32_t cheapest(struct router *router, const struct request_spec *reque
     for (uint32_t i = 0; i < router->count; i++, member++) {
         if (member == router->count)
             member = 0;
-        if (!eligible(router, member, choice))
+        if (!router_eligible(router, member, choice))
             continue;
-        uint64_t c = cost(router, request, member);
+        uint64_t c = kinds[router->policy]->cost(router, request, member);
         if (best == NO_MEMBER || c < best_cost) {
             best = member;
             best_cost = c;
@@ -238,21 +222,19 @@ static uint32_t cheapest(struct router *router, const struct request_spec *reque
     return best;
 }
 
-/* The next eligible member from `start` on. */
-static uint32_t next_from(const struct router *router, uint32_t start, const struct choice *choice)
+uint32_t router_next(const struct router *router, uint32_t start, const struct router_choice *choice)
 {
     uint32_t member = start;
     for (uint32_t i = 0; i < router->count; i++, member++) {
         if (member == router->count)
             member = 0;
-        if (eligible(router, member, choice))
+        if (router_eligible(router, member, choice))
             return member;
     }
     return NO_MEMBER;
 }
 
-/* A random one; of a domain, every member of it is as likely. */
-static uint32_t any(struct router *router, const struct choice *choice)
+uint32_t router_any(struct router *router, const struct router_choice *choice)
 {
     uint32_t members = 0;
     for (uint32_t m = 0; m < router->count; m++)
@@ -262,36 +244,15 @@ static uint32_t any(struct router *router, const struct choice *choice)
     for (; choice->near != NO_MEMBER; start++)
         if (router->members[start].domain_first == choice->near && passed-- == 0)
             break;
-    return next_from(router, choice->near == NO_MEMBER ? passed : start, choice);
+    return router_next(router, choice->near == NO_MEMBER ? passed : start, choice);
 }
 
-static uint32_t choose(struct router *router, const struct request_spec *request, const struct choice *choice)
+static uint32_t choose(struct router *router, const struct request_spec *request, const struct router_choice *choice)
 {
-    uint32_t chosen = NO_MEMBER;
-    switch (router->policy) {
-    case ROUTER_ROUND_ROBIN:
-        chosen = next_from(router, *choice->turn, choice);
-        break;
-    case ROUTER_RANDOM:
-        chosen = any(router, choice);
-        break;
-    case ROUTER_POWER_OF_TWO: {
-        uint32_t a = any(router, choice);
-        uint32_t b = any(router, choice);
-        chosen = a;
-        if (a != NO_MEMBER && router->members[b].queued_tokens < router->members[a].queued_tokens)
-            chosen = b;
-        break;
-    }
-    case ROUTER_PREFIX_AWARE:
+    const struct router_kind *kind = kinds[router->policy];
+    if (kind->matches)
         match(router, request);
-        chosen = cheapest(router, request, choice);
-        break;
-    case ROUTER_LEAST_QUEUED_TOKENS:
-    case ROUTER_LEAST_KV:
-        chosen = cheapest(router, request, choice);
-        break;
-    }
+    uint32_t chosen = kind->choose != NULL ? kind->choose(router, request, choice) : cheapest(router, request, choice);
     if (chosen != NO_MEMBER)
         *choice->turn = (chosen + 1) % router->count;
     return chosen;
@@ -299,10 +260,10 @@ static uint32_t choose(struct router *router, const struct request_spec *request
 
 uint32_t router_choose(struct router *router, const struct request_spec *request, uint32_t avoid)
 {
-    struct choice choice = {.avoid = avoid, .near = NO_MEMBER, .turn = &router->turn};
+    struct router_choice choice = {.avoid = avoid, .near = NO_MEMBER, .turn = &router->turn};
     if (router->count == 0)
         return NO_MEMBER;
-    if (avoid != NO_MEMBER && next_from(router, 0, &choice) == NO_MEMBER)
+    if (avoid != NO_MEMBER && router_next(router, 0, &choice) == NO_MEMBER)
         choice.avoid = NO_MEMBER;
     return choose(router, request, &choice);
 }
@@ -311,11 +272,50 @@ uint32_t router_choose_near(struct router *router, const struct request_spec *re
 {
     uint32_t first = domain_first(router, router->count, nvlink_domain);
     if (first < router->count) {
-        const struct choice choice = {.avoid = NO_MEMBER, .near = first, .turn = &router->members[first].domain_turn};
-        if (next_from(router, 0, &choice) != NO_MEMBER)
+        const struct router_choice choice = {
+            .avoid = NO_MEMBER, .near = first, .turn = &router->members[first].domain_turn};
+        if (router_next(router, 0, &choice) != NO_MEMBER)
             return choose(router, request, &choice);
     }
     return router_choose(router, request, NO_MEMBER);
+}
+
+static int64_t busy_ns(const struct router_member *m, int64_t now_ns)
+{
+    return m->busy_ns + (m->queued_requests > 0 ? now_ns - m->busy_since_ns : 0);
+}
+
+static uint64_t rate(uint64_t tokens, int64_t ns)
+{
+    return ns <= 0 ? 0 : mul_div_floor_u64(tokens, (uint64_t)NS_PER_S, (uint64_t)ns);
+}
+
+uint64_t router_member_rate(const struct router_member *m, int64_t now_ns)
+{
+    return rate(m->computed_tokens, busy_ns(m, now_ns));
+}
+
+uint64_t router_prefill_rate(const struct router *router, int64_t now_ns)
+{
+    uint64_t tokens = 0;
+    int64_t ns = 0;
+    for (uint32_t m = 0; m < router->count; m++) {
+        tokens += router->members[m].computed_tokens;
+        ns += busy_ns(&router->members[m], now_ns);
+    }
+    return rate(tokens, ns);
+}
+
+bool router_admits(struct router *router, struct policy *policy, const struct request_spec *request)
+{
+    const struct router_choice anybody = {.avoid = NO_MEMBER, .near = NO_MEMBER};
+    struct policy_question question = {
+        .request = request, .router = router, .eligible = router->eligible, .now_ns = router->rt->now_ns};
+    for (uint32_t m = 0; m < router->count; m++)
+        if (router_eligible(router, m, &anybody))
+            router->eligible[question.count++] = m;
+    match(router, request);
+    return policy->ops->admit(policy, &question);
 }
 
 uint32_t router_member_of(const struct router *router, uint32_t node)

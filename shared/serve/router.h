@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/rng.h"
 #include "node.h"
+#include "serve/policy.h"
 
 #include <stdbool.h>
 
@@ -16,11 +17,15 @@ struct router_member {
     uint32_t node;
     const struct peer_config *config;
     bool lost;
-    uint32_t incarnation;   /* of its last HELLO */
-    uint64_t queued_tokens; /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens
-                               of the requests it is serving */
+    uint32_t incarnation;     /* of its last HELLO */
+    uint64_t queued_tokens;   /* prefillers and mixed: prompt tokens sent and not yet computed; decoders: prompt tokens
+                                 of the requests it is serving */
+    uint32_t queued_requests; /* of those, requests whose prompts are not yet computed */
     uint64_t tokens_to_compute; /* of the queued tokens, those that were not expected to be cached; only where admission
                                    looks at them */
+    uint64_t computed_tokens;   /* of the tokens to compute, those that have been */
+    int64_t busy_ns;            /* how long there was something to compute, up to */
+    int64_t busy_since_ns;      /* when there last began to be; only while there is */
     uint64_t pages_available;   /* as last reported */
     uint64_t pages_wanted;      /* likewise: by requests that wait there */
     uint64_t pages_promised;    /* to requests sent that the last report does not know of */
@@ -32,8 +37,8 @@ struct router_member {
 };
 
 /* Which members have probably cached a prefix block: a table of buckets, a bit a member in each cell. A block is there
- * until all its members have evicted it, or until a full bucket needs its cell. Only for ROUTER_PREFIX_AWARE and where
- * admission counts what is cached. */
+ * until all its members have evicted it, or until a full bucket needs its cell. Only for policies that look
+ * at it and where admission counts what is cached. */
 struct prefix_memory {
     uint64_t *hashes;
     uint64_t *members; /* `words` a cell */
@@ -53,6 +58,12 @@ struct router {
     struct rng rng;
     struct prefix_memory memory;
     uint64_t *matched; /* scratch, tokens by member */
+
+    /* Of ROUTER_FUNCTION, set by the owner. */
+    const struct runtime *rt;
+    enum policy_kind decides;
+    uint32_t *eligible; /* scratch */
+    bool refused;       /* its last answer was nobody, although there was somebody */
 };
 
 /* Whether such a router keeps what members have probably cached. */
@@ -68,6 +79,14 @@ uint32_t router_choose(struct router *router, const struct request_spec *request
 
 /* The same among the members of an NVLink domain alone, if any of them lives. */
 uint32_t router_choose_near(struct router *router, const struct request_spec *request, uint32_t nvlink_domain);
+
+/* Prompt tokens that a member computes in a second while it has some, as far as has been seen of all of them, or of
+ * one; 0: nothing has. */
+uint64_t router_prefill_rate(const struct router *router, int64_t now_ns);
+uint64_t router_member_rate(const struct router_member *member, int64_t now_ns);
+
+/* Whether the policy lets the request enter, by the live members. */
+bool router_admits(struct router *router, struct policy *policy, const struct request_spec *request);
 
 /* The request was sent to this member: its prefix will be cached there. */
 void router_remember(struct router *router, uint32_t member, const struct request_spec *request);

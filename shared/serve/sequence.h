@@ -28,7 +28,7 @@ enum sequence_state {
 
     /* Prefiller; mixed instances up to the first token. */
     SEQUENCE_QUEUED,    /* accepted, holds no pages */
-    SEQUENCE_STREAMING, /* holds pages; chunks are computed and sent; also of a decoder that computes KV again */
+    SEQUENCE_STREAMING, /* holds pages; chunks are computed and sent */
     SEQUENCE_DRAIN,     /* everything is posted; waits for the last completions */
     SEQUENCE_CANCELLED, /* nothing more is posted; waits for its step and its writes to end */
 };
@@ -42,9 +42,8 @@ struct sequence {
     bool aborting;      /* leaves at the end of the launches in progress: its client went away */
     bool answer_due;    /* prefiller: a CANCEL waits for its QUIESCED */
     bool wait_traced;
-    bool recomputes; /* decoder: it was preempted, and its KV is computed here */
-    bool keyed;      /* prefiller: found by its key; false once its decoder has been replaced */
-    uint8_t reason;  /* enum fail_reason of a cancel, enum nack_reason of a failed stream */
+    bool keyed;     /* prefiller: found by its key; false once its decoder has been replaced */
+    uint8_t reason; /* enum fail_reason of a cancel, enum nack_reason of a failed stream */
     uint16_t group;
     uint16_t peer_group;
     uint32_t peer;             /* decoder: the prefiller; prefiller: the decoder */

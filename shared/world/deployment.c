@@ -129,13 +129,6 @@ static uint32_t sampled(const struct pool *pool)
     return pool->role == ROLE_PREFILL ? 0 : pool->scheduler.batch_max * (1 + pool->scheduler.draft_tokens);
 }
 
-uint32_t deployment_step_tokens(const struct pool *pool)
-{
-    uint32_t verified = 1 + pool->scheduler.draft_tokens;
-    return node_prefills(pool->role, &pool->scheduler) ? pool->scheduler.token_budget
-                                                       : pool->scheduler.batch_max * verified;
-}
-
 /* What a draft model takes beside the model, on a rank: its weights, and the KV of a page's tokens. */
 static bool draft_model_footprint(const struct pool *pool, const struct parallelism *parallelism,
                                   uint64_t *weight_bytes, uint64_t *page_bytes, struct user_error *error)
@@ -185,8 +178,9 @@ static bool member_make(const struct scenario *scenario, const struct pool *pool
     uint64_t draft_page_bytes;
     if (!draft_model_footprint(pool, parallelism, &draft_bytes, &draft_page_bytes, error))
         return false;
-    uint64_t activation_bytes = draft_bytes + footprint_activation_bytes(&model, &member->geometry,
-                                                                         deployment_step_tokens(pool), sampled(pool));
+    uint64_t activation_bytes =
+        draft_bytes +
+        footprint_activation_bytes(&model, &member->geometry, scenario_step_tokens(scenario, pool), sampled(pool));
     struct footprint *footprint = &member->footprint;
     uint32_t sequences = windows_in_pages ? 0 : window_sequences(scenario, pool);
     enum footprint_verdict verdict =
@@ -266,10 +260,14 @@ static void instance_config(const struct builder *builder, uint32_t pool_index, 
         .tail_writes = model.tail_writes,
         .scheduler = pool->scheduler,
         .messenger = scenario->messenger,
+        .conditional = scenario->conditional,
     };
+    enum router_policy router = pool->role == ROLE_DECODE ? scenario->decode_router : scenario->prefill_router;
     builder->deployment->configs[node].scheduler.tell_evictions =
-        pool->role != ROLE_DECODE && pool->scheduler.prefix_cache &&
-        (scenario->prefill_router == ROUTER_PREFIX_AWARE || admission_counts_cached(&scenario->admission));
+        pool->scheduler.prefix_cache &&
+        (router == ROUTER_FUNCTION ||
+         (scenario_prefills(scenario, pool) &&
+          (router == ROUTER_PREFIX_AWARE || admission_counts_cached(&scenario->admission))));
     builder->deployment->configs[node].scheduler.receive_steps = pool->engine.receive_steps;
     builder->deployment->configs[node].scheduler.gather_steps = pool->engine.gather_steps;
 }
@@ -292,6 +290,8 @@ static void front_config(const struct builder *builder)
         .messenger = builder->scenario->messenger,
         .decode_router = builder->scenario->decode_router,
         .prefill_router = builder->scenario->prefill_router,
+        .conditional = builder->scenario->conditional,
+        .pending_tokens_max = builder->scenario->pending_tokens_max,
         .node_affinity = builder->scenario->node_affinity != 0,
         .admission = builder->scenario->admission,
     };
@@ -416,8 +416,9 @@ static bool check_roles(const struct builder *builder, struct user_error *error)
         user_error_set(error, NULL, 0, NULL, "%" PRIu64 " nodes, at most %d may take part", nodes, NODES_MAX);
         return false;
     }
-    bool pairs = count[ROLE_PREFILL] > 0 && count[ROLE_DECODE] > 0;
-    bool half = (count[ROLE_PREFILL] > 0) != (count[ROLE_DECODE] > 0);
+    bool alone = conditional_is_on(&builder->scenario->conditional);
+    bool pairs = count[ROLE_DECODE] > 0 && (count[ROLE_PREFILL] > 0 || alone);
+    bool half = (count[ROLE_PREFILL] > 0 || count[ROLE_DECODE] > 0) && !pairs;
     if (half || (!pairs && count[ROLE_MIXED] == 0)) {
         user_error_set(error, NULL, 0, NULL, "a deployment needs prefill and decode instances, or mixed ones");
         return false;

@@ -48,9 +48,6 @@ struct deployment_sizes deployment_sizes_traced(const struct load *load, const s
  * growing memory. */
 #define DEPLOYMENT_QUEUE_MAX 2048u
 
-/* Tokens that a step of such an instance may hold. */
-uint32_t deployment_step_tokens(const struct pool *pool);
-
 struct deployment_instance {
     char name[48];               /* "prefill-0"; "front" */
     uint32_t pool;               /* index in the scenario; UINT32_MAX for the front */

@@ -66,7 +66,7 @@ struct prefill_peak *prefill_peak_make(struct sim *sim, const struct scenario *s
         const struct pool *pool = &scenario->pools[instance->pool];
         const struct architecture model = scenario_served(scenario, pool);
         struct footprint_parameters parameters;
-        if (!node_prefills(pool->role, &pool->scheduler) || !modelled[instance->pool])
+        if (!scenario_prefills(scenario, pool) || !modelled[instance->pool])
             continue;
         footprint_parameters(&model, &parameters);
         uint64_t ranks = (uint64_t)instance->parallelism.tensor * instance->parallelism.data;

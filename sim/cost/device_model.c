@@ -241,11 +241,11 @@ struct device_model *device_model_of_pool(const struct scenario *scenario, const
     return model_make(&request, &pool->hardware, &pool->engine, error);
 }
 
-bool device_model_serves(const struct device_model *model, const struct pool *pool, struct user_error *error)
+bool device_model_serves(const struct device_model *model, enum node_role role, struct user_error *error)
 {
     bool prefills = !model->is_measured || model->measured.prefill.row_count > 0;
     bool decodes = !model->is_measured || model->measured.decode.row_count > 0;
-    if ((prefills || !node_prefills(pool->role, &pool->scheduler)) && (decodes || pool->role == ROLE_PREFILL))
+    if ((role == ROLE_DECODE || prefills) && (role == ROLE_PREFILL || decodes))
         return true;
     char sharding[64];
     parallelism_text(&model->measured.parallelism, sharding, sizeof sharding);

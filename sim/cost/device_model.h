@@ -76,7 +76,7 @@ struct device_model *device_model_of_pool(const struct scenario *scenario, const
                                           struct parallelism parallelism, struct user_error *error);
 
 /* Whether it knows the steps of the role: a measured one may have been measured for another. False with a sentence. */
-bool device_model_serves(const struct device_model *model, const struct pool *pool, struct user_error *error);
+bool device_model_serves(const struct device_model *model, enum node_role role, struct user_error *error);
 
 void device_model_free(struct device_model *model);
 

@@ -64,10 +64,11 @@ struct launch {
     uint32_t chunk_count;
     uint32_t chunk_size; /* of the next one */
     uint32_t group_count;
-    uint32_t joins;
-    uint32_t yield;  /* of the instance's token clock, */
-    uint64_t step;   /* and where it stood at the start */
-    uint64_t tokens; /* decode sequences of the batch */
+    uint32_t joins;   /* sequences that decode from this launch on, */
+    uint32_t follows; /* and of these, those that have had a token before */
+    uint32_t yield;   /* of the instance's token clock, */
+    uint64_t step;    /* and where it stood at the start */
+    uint64_t tokens;  /* decode sequences of the batch */
     uint64_t prefill_tokens;
     uint64_t decode_context; /* at the start, for the row */
     int64_t start_ns;        /* when it was launched; over several stages, when the first began with it */

@@ -222,9 +222,11 @@ void sim_launch(struct runtime *rt, const struct step_launch *spec)
         launch->prefill_tokens += spec->groups[g].prefill_tokens;
         chunks += spec->groups[g].prefill_sequences;
     }
-    launch->joins = 0;
-    for (uint32_t i = 0; i < spec->change_count; i++)
+    launch->joins = launch->follows = 0;
+    for (uint32_t i = 0; i < spec->change_count; i++) {
         launch->joins += spec->changes[i].kind == STEP_JOIN;
+        launch->follows += spec->changes[i].kind == STEP_JOIN && spec->changes[i].tokens > 0;
+    }
     launch->decode_only = chunks == 0;
     CHECK(launch->tokens + chunks > 0 && launch->joins <= launch->tokens);
     CHECK(launch->decode_only || spec->repeat_max == 1);
@@ -299,7 +301,7 @@ static void count_gaps(const struct sim_node *node, const struct launch *launch)
             if (before_ns >= 0)
                 count_gap(sim, end_ns - before_ns, launch->tokens - joins);
             if (node->produces_first_token && launch->before_ns >= 0)
-                count_gap(sim, end_ns - launch->before_ns, joins);
+                count_gap(sim, end_ns - launch->before_ns, joins == 0 ? 0 : launch->follows);
             if (tokens > 1)
                 count_gap(sim, 0, launch->tokens * (tokens - 1));
         }

@@ -329,6 +329,8 @@ static void bound_pool(struct candidate *candidate, const struct deployment *dep
     uint64_t prompts_ns = pool->role == ROLE_DECODE ? 0 : prefill_ns(device, pool, groups, demand);
     if (pool->role != ROLE_DECODE)
         candidate->prompt_ns = prompts_ns / demand->count;
+    if (pool->role == ROLE_PREFILL && conditional_is_on(&scenario->conditional))
+        return; /* decoders take what prefillers have no time for */
     uint64_t tokens_ns = 0;
     enum bound by = BOUND_PREFILL_COMPUTE;
     if (pool->role != ROLE_PREFILL) {
@@ -384,7 +386,7 @@ void candidate_assess(struct candidate *candidate, const struct demand *demand, 
         if (first)
             bound_pool(candidate, deployment, n, candidate->choice.pool[pool].count, demand);
     }
-    if (!candidate->aggregated)
+    if (!candidate->aggregated && !conditional_is_on(&candidate->scenario->conditional))
         bound_by_nics(candidate, deployment, demand);
     candidate->likely_micro_per_s = min_u64(candidate->likely_micro_per_s, candidate->bound_micro_per_s);
     deployment_free(deployment);

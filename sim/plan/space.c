@@ -33,7 +33,7 @@ static struct device_model *model_of(struct plan *plan, uint32_t pool, uint32_t 
     struct user_error *error = &plan->model_errors[pool][sharding];
     if (*model == NULL && !error->set)
         *model = device_model_of_pool(plan->scenario, p, p->shardings[sharding], error);
-    if (*model != NULL && !error->set && !device_model_serves(*model, p, error)) {
+    if (*model != NULL && !error->set && !device_model_serves(*model, scenario_step_role(plan->scenario, p), error)) {
         device_model_free(*model);
         *model = NULL;
     }

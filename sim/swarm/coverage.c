@@ -63,7 +63,7 @@ enum front_event {
 static const char *const table_names[COVERAGE_TABLES] = {"decoder", "prefiller", "mixed", "front"};
 
 static const char *const state_names[COVERAGE_TABLES][COVERAGE_STATES_MAX] = {
-    {"none", "alloc", "dispatched", "filling", "cancelling", "quarantine", "ready", "decode", "streaming"},
+    {"none", "alloc", "dispatched", "filling", "cancelling", "quarantine", "ready", "decode", "queued", "streaming"},
     {"none", "queued", "streaming", "drain", "cancelled"},
     {"none", "queued", "streaming", "ready", "decode"},
     {"none", "waiting", "answering", "aborted"},
@@ -97,9 +97,9 @@ struct coverage_watch {
 
 static uint32_t state_of(uint32_t table, uint8_t state)
 {
-    static const uint8_t decoder[] = {SEQUENCE_FREE,    SEQUENCE_ALLOC,      SEQUENCE_DISPATCHED,
-                                      SEQUENCE_FILLING, SEQUENCE_CANCELLING, SEQUENCE_QUARANTINE,
-                                      SEQUENCE_READY,   SEQUENCE_DECODE,     SEQUENCE_STREAMING};
+    static const uint8_t decoder[] = {SEQUENCE_FREE,       SEQUENCE_ALLOC,      SEQUENCE_DISPATCHED, SEQUENCE_FILLING,
+                                      SEQUENCE_CANCELLING, SEQUENCE_QUARANTINE, SEQUENCE_READY,      SEQUENCE_DECODE,
+                                      SEQUENCE_QUEUED,     SEQUENCE_STREAMING};
     static const uint8_t prefiller[] = {SEQUENCE_FREE, SEQUENCE_QUEUED, SEQUENCE_STREAMING, SEQUENCE_DRAIN,
                                         SEQUENCE_CANCELLED};
     static const uint8_t mixed[] = {SEQUENCE_FREE, SEQUENCE_QUEUED, SEQUENCE_STREAMING, SEQUENCE_READY,
@@ -108,7 +108,7 @@ static uint32_t state_of(uint32_t table, uint8_t state)
     static const struct {
         const uint8_t *states;
         uint32_t count;
-    } tables[] = {{decoder, 9}, {prefiller, 5}, {mixed, 5}, {front, 4}};
+    } tables[] = {{decoder, 10}, {prefiller, 5}, {mixed, 5}, {front, 4}};
     for (uint32_t i = 0; i < tables[table].count; i++)
         if (tables[table].states[i] == state)
             return i;
@@ -260,7 +260,8 @@ static void front_message(struct coverage_watch *watch, uint32_t source, const s
     }
     if (m->kind >= sizeof events || events[m->kind] == 0)
         return;
-    bool same = s != NULL && s->epoch == m->attempt && (m->kind == MESSAGE_PREFILLED ? s->other : s->peer) == source;
+    bool same = s != NULL && s->epoch == m->attempt &&
+                (s->peer == source || (m->kind == MESSAGE_PREFILLED && s->other == source));
     hit(watch, TABLE_FRONT, same ? s : NULL, events[m->kind]);
 }
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define COVERAGE_TABLES 4
-#define COVERAGE_STATES_MAX 9
+#define COVERAGE_STATES_MAX 10
 #define COVERAGE_EVENTS_MAX 16
 
 struct coverage {

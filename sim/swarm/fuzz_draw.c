@@ -3,7 +3,7 @@
 
 #include "sim/swarm/fuzz_draw_internal.h"
 #include "model/footprint.h"
-#include "world/deployment.h"
+#include "world/scenario/policy_code.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -132,9 +132,8 @@ static void size_memory(const struct scenario *scenario, struct pool *pool, uint
     const struct architecture model = scenario_served(scenario, pool);
     CHECK(kv_geometry_make(&model, pool->shardings[0], pool->page_tokens, pool->layout, &geometry) == GEOMETRY_OK);
     uint32_t verified = pool->scheduler.batch_max * (1 + pool->scheduler.draft_tokens);
-    uint32_t tokens = deployment_step_tokens(pool);
     uint32_t sampled = pool->role == ROLE_PREFILL ? 0 : verified;
-    uint64_t activations = footprint_activation_bytes(&model, &geometry, tokens, sampled);
+    uint64_t activations = footprint_activation_bytes(&model, &geometry, scenario_step_tokens(scenario, pool), sampled);
     CHECK(footprint_kv_pages(&model, &geometry, pool->hardware.memory_bytes, MEMORY_SHARE_GPU, 1000, activations, 0,
                              &footprint) == FOOTPRINT_FITS);
     pool->hardware.memory_bytes = footprint.weight_bytes + footprint.activation_bytes + pages * footprint.page_bytes;
@@ -263,8 +262,8 @@ static void draw_pools(struct rng *rng, const struct tastes *tastes, struct draw
     static const uint32_t pages[] = {16, 16, 8, 4, 1, 32};
     uint32_t most = 1;
     for (size_t i = 0; i < LENGTH(pools); i++) {
-        if ((pools[i].role == ROLE_MIXED) != tastes->aggregated ||
-            (pools[i].second && !(tastes->pools && one_in(rng, 2))))
+        bool fits = (pools[i].role == ROLE_MIXED) == tastes->aggregated || tastes->beside;
+        if (!fits || (pools[i].second && !(tastes->pools && one_in(rng, 2))))
             continue;
         uint32_t page = pages[rng_below(rng, LENGTH(pages))];
         most = max_u32(most, page);
@@ -274,6 +273,12 @@ static void draw_pools(struct rng *rng, const struct tastes *tastes, struct draw
 }
 
 /* ---- Load and policies ------------------------------------------------------------------------------------------- */
+
+/* What older seeds did not draw: they draw what they drew. */
+static struct rng aside_of(uint64_t seed, uint32_t what)
+{
+    return rng_stream(seed, what, RNG_FAULTS);
+}
 
 /* Edges of pages and blocks more often than what lies between. */
 static uint32_t draw_prompt(struct rng *rng, const struct scenario *scenario)
@@ -331,6 +336,19 @@ static void draw_requests(struct rng *rng, const struct tastes *tastes, struct d
         scenario->load.warmup_ns = scaled(rng, 10 * NS_PER_MS);
 }
 
+/* Bursts and pauses, of about as long as the load lasts. */
+static void draw_profile(uint64_t seed, struct load *load)
+{
+    struct rng aside = aside_of(seed, 3);
+    if (load->arrivals == ARRIVAL_CLOSED || !one_in(&aside, 2))
+        return;
+    load->profile.count = between(&aside, 1, 4);
+    for (uint32_t k = 0; k < load->profile.count; k++) {
+        load->profile.step[k].lasts_ns = NS_PER_MS + scaled(&aside, 5 * NS_PER_MS);
+        load->profile.step[k].weight = k == 0 ? between(&aside, 1, 1000) : between(&aside, 0, 9) * 1000;
+    }
+}
+
 /* Loads that make their requests, some of them as others end: what the run does beside the nodes goes wrong too. */
 static void draw_generated(struct rng *rng, const struct tastes *tastes, struct drawn *drawn)
 {
@@ -363,6 +381,7 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
         load->burst_size = between(rng, 1, 8);
     if (load->arrivals == ARRIVAL_CLOSED)
         load->concurrency = between(rng, 1, 8);
+    draw_profile(drawn->scenario.seed, load);
     if (load->arrivals != ARRIVAL_SESSIONS)
         return;
     load->session_turns = (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 4)};
@@ -373,6 +392,7 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
     load->output.high = min_u32(load->output.high, 20);
     if (one_in(rng, 2)) {
         load->rate_micro_per_s = 0;
+        load->profile.count = 0;
         load->concurrency = between(rng, 1, 4);
     }
     if (one_in(rng, 2))
@@ -380,14 +400,48 @@ static void draw_generated(struct rng *rng, const struct tastes *tastes, struct 
             (struct length_distribution){.kind = LENGTH_UNIFORM, .low = 1, .high = between(rng, 1, 90)};
 }
 
+/* What the scenario decides itself, of the shipped policies. Read once in a process. */
+static void draw_functions(struct rng *rng, struct scenario *scenario)
+{
+    static const struct {
+        const char *name;
+        enum policy_kind kind;
+    } policies[] = {
+        {"policies.shortest_wait", POLICY_PREFILL}, {"policies.longest_prefix", POLICY_PREFILL},
+        {"policies.affinity", POLICY_PREFILL},      {"policies.dynamo_kv", POLICY_PREFILL},
+        {"policies.room", POLICY_DECODE},           {"policies.affinity", POLICY_DECODE},
+        {"policies.light", POLICY_ADMISSION},       {"policies.shortest_first", POLICY_QUEUE},
+    };
+    static struct policy_code *codes[LENGTH(policies)];
+    uint32_t drawn = (uint32_t)rng_below(rng, LENGTH(policies));
+    struct user_error error = {.set = false};
+    if (codes[drawn] == NULL)
+        codes[drawn] = policy_code_of_module(policies[drawn].name, policies[drawn].name, &error);
+    CHECK(codes[drawn] != NULL);
+    if (policies[drawn].kind == POLICY_QUEUE) {
+        struct pool *pool = &scenario->pools[rng_below(rng, scenario->pool_count)];
+        pool->scheduler.queue = QUEUE_FUNCTION;
+        pool->queue_function = codes[drawn];
+        return;
+    }
+    scenario->functions[policies[drawn].kind] = codes[drawn];
+    if (policies[drawn].kind == POLICY_PREFILL)
+        scenario->prefill_router = ROUTER_FUNCTION;
+    else if (policies[drawn].kind == POLICY_DECODE)
+        scenario->decode_router = ROUTER_FUNCTION;
+}
+
 static void draw_policies(struct rng *rng, const struct tastes *tastes, struct scenario *scenario)
 {
-    scenario->decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
-    scenario->prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    struct rng aside = aside_of(scenario->seed, 1);
+    scenario->decode_router = router_built_in(between(rng, 1, ROUTER_BUILT_IN_COUNT));
+    scenario->prefill_router = router_built_in(between(rng, 1, ROUTER_BUILT_IN_COUNT));
     scenario->node_affinity = (scenario->decode_router + scenario->prefill_router) % 3 == 0; /* likewise not drawn */
     if (one_in(rng, 8))
         scenario->admission = (struct admission_policy){.ttft_limit_ns = (int64_t)between(rng, 1, 20) * NS_PER_MS,
                                                         .prefill_tokens_per_s = between(rng, 10000, 1000000)};
+    if (one_in(&aside, 2))
+        scenario->admission.prefill_tokens_per_s = 0; /* it is learned */
     if (one_in(rng, 8))
         scenario->admission.queued_tokens_max = between(rng, 50, 600);
     if (scenario->admission.queued_tokens_max % 2 == 1) /* not drawn: older seeds draw what they drew */
@@ -397,6 +451,13 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
         .attempts_max = between(rng, 1, 4),
         .handoffs_max = between(rng, 1, 8),
     };
+    if (tastes->functions)
+        draw_functions(&aside, scenario);
+    scenario->pending_tokens_max = tastes->beside ? between(&aside, 0, 200) : 8192;
+    if (tastes->conditional && one_in(&aside, 2))
+        scenario->conditional.max_prefill_queue_size = between(&aside, 1, 3);
+    if (tastes->conditional && (one_in(&aside, 2) || scenario->conditional.max_prefill_queue_size == 0))
+        scenario->conditional.max_local_prefill_length = between(&aside, 1, 100);
     if (tastes->overload)
         scenario->messenger.handoffs_max = between(rng, 1, 2);
     if (tastes->short_deadlines)
@@ -405,9 +466,10 @@ static void draw_policies(struct rng *rng, const struct tastes *tastes, struct s
 
 /* ---- All together ------------------------------------------------------------------------------------------------ */
 
-static struct tastes draw_tastes(struct rng *rng)
+static struct tastes draw_tastes(struct rng *rng, uint64_t seed)
 {
-    return (struct tastes){
+    struct rng aside = aside_of(seed, 2);
+    struct tastes tastes = {
         .aborts = one_in(rng, 2),
         .prefixes = one_in(rng, 2),
         .tight = one_in(rng, 2),
@@ -429,13 +491,17 @@ static struct tastes draw_tastes(struct rng *rng)
         .late_nacks = one_in(rng, 24),
         .returns = one_in(rng, 16),
     };
+    tastes.beside = !tastes.aggregated && one_in(&aside, 6);
+    tastes.functions = one_in(&aside, 6);
+    tastes.conditional = !tastes.aggregated && one_in(&aside, 4);
+    return tastes;
 }
 
 void fuzz_draw(uint64_t seed, struct drawn *drawn)
 {
     struct rng rng = rng_stream(seed, 0, RNG_FAULTS);
     struct scenario *scenario = &drawn->scenario;
-    const struct tastes tastes = draw_tastes(&rng);
+    const struct tastes tastes = draw_tastes(&rng, seed);
     bool late_nacks = tastes.late_nacks && !tastes.aggregated;
     memset(scenario, 0, sizeof *scenario);
     snprintf(scenario->name, sizeof scenario->name, "fuzz-%" PRIu64, seed);

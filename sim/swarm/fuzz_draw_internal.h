@@ -31,7 +31,10 @@ struct tastes {
     bool last_words; /* messages and completions of the dead, when they have been missed and are not fenced yet */
     bool in_time;    /* requests that come when a loss is noticed */
     bool late_nacks;
-    bool returns; /* of both sides of a pair, while all is said twice */
+    bool beside;      /* mixed pools beside prefill and decode */
+    bool functions;   /* a policy in Lua */
+    bool conditional; /* decoders compute some of their prompts */
+    bool returns;     /* of both sides of a pair, while all is said twice */
 };
 
 static inline uint32_t between(struct rng *rng, uint32_t low, uint32_t high)

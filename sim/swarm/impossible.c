@@ -19,6 +19,7 @@ struct impossible {
 #define UNDER_WAY "deadlines are of transfers under way"
 #define NOBODY "a step is about the requests that are there"
 #define HOLDS "a stream ends when its writes have"
+#define OWN "a prompt that the decoder computes itself no prefiller knows of"
 #define NO_PAGES "what waits for pages has none to write from"
 #define NUMBERS "the world gives every request a number of its own (unit/test_front.c gives one twice)"
 
@@ -30,21 +31,33 @@ static const struct impossible impossible[] = {
     {"decoder", "filling", "quiesced", ANSWER},
     {"decoder", "ready", "quiesced", ANSWER},
     {"decoder", "decode", "quiesced", ANSWER},
-    {"decoder", "streaming", "request", COPY},
-    {"decoder", "streaming", "quiesced", ANSWER},
     {"decoder", "none", "count", "an immediate that was let go of is not counted"},
     {"decoder", "alloc", "count", ONCE},
     {"decoder", "ready", "count", ONCE},
     {"decoder", "decode", "count", ONCE},
-    {"decoder", "streaming", "count", ONCE},
     {"decoder", "none", "deadline", UNDER_WAY},
     {"decoder", "alloc", "deadline", UNDER_WAY},
     {"decoder", "cancelling", "deadline", UNDER_WAY},
     {"decoder", "quarantine", "deadline", UNDER_WAY},
     {"decoder", "ready", "deadline", UNDER_WAY},
     {"decoder", "decode", "deadline", UNDER_WAY},
-    {"decoder", "streaming", "deadline", UNDER_WAY},
     {"decoder", "none", "step", NOBODY},
+    {"decoder", "queued", "accepted", OWN},
+    {"decoder", "queued", "nack", OWN},
+    {"decoder", "queued", "quiesced", OWN},
+    {"decoder", "queued", "count", OWN},
+    {"decoder", "queued", "deadline", OWN},
+    {"decoder", "queued", "suspected", OWN},
+    {"decoder", "queued", "fenced", OWN},
+    {"decoder", "queued", "replaced", OWN},
+    {"decoder", "streaming", "accepted", OWN},
+    {"decoder", "streaming", "nack", OWN},
+    {"decoder", "streaming", "quiesced", OWN},
+    {"decoder", "streaming", "count", OWN},
+    {"decoder", "streaming", "deadline", OWN},
+    {"decoder", "streaming", "suspected", OWN},
+    {"decoder", "streaming", "fenced", OWN},
+    {"decoder", "streaming", "replaced", OWN},
     {"prefiller", "cancelled", "prefill", COPY},
     {"prefiller", "none", "write_ok", HOLDS},
     {"prefiller", "none", "write_stopped", HOLDS},

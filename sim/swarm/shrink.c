@@ -312,6 +312,10 @@ static void simpler_policies(struct shrinking *s)
         trial(s)->scenario.admission = (struct admission_policy){0};
         keep(s);
     }
+    if (conditional_is_on(&s->best->scenario.conditional)) {
+        trial(s)->scenario.conditional = (struct conditional_policy){0};
+        keep(s);
+    }
     bool drops = false;
     for (uint32_t i = 0; i < s->best->faults.count; i++)
         drops = drops || s->best->faults.item[i].kind == FAULT_DROP;

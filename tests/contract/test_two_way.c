@@ -77,8 +77,8 @@ static struct cluster_config draw_config(struct rng *rng)
         node->messenger.handoffs_max = between(rng, 1, 8);
         node->messenger.deadline_ns = deadline_ns;
     }
-    config.nodes[0].decode_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
-    config.nodes[0].prefill_router = (enum router_policy)between(rng, ROUTER_ROUND_ROBIN, ROUTER_LAST);
+    config.nodes[0].decode_router = router_built_in(between(rng, 1, ROUTER_BUILT_IN_COUNT));
+    config.nodes[0].prefill_router = router_built_in(between(rng, 1, ROUTER_BUILT_IN_COUNT));
     config.cost.slope_q32 = one_in(rng, 2) ? UINT64_C(1) << 36 : 0;
     config.watcher_ns = (int64_t)between(rng, 0, 3000);
     return config;

@@ -23,6 +23,7 @@
 #define MLA "scenarios/real-mla-dp.lua"
 #define PREFIX "scenarios/real-prefix.lua"
 #define PIPELINE "scenarios/real-pipeline.lua"
+#define CONDITIONAL "scenarios/real-conditional.lua"
 
 static bool goes_on(const struct message *m)
 {
@@ -367,6 +368,49 @@ static void shared_prefixes_without_tail(void **state)
     shared_prefixes_with(options);
 }
 
+static bool kept(const struct message *m)
+{
+    return m->kind == MESSAGE_PREFILLED;
+}
+
+/* Prompts that a decoder computes itself: because they are short, because the prefiller's queue is long, because enough
+ * is cached, and because it has preempted them. Its pool holds about two of them. Tails come and go beside them. */
+static void conditional_with(const char *provider)
+{
+    const char *const options[] = {provider,
+                                   "--verify",
+                                   "--set=load.rate=per_second(200)",
+                                   "--set=load.output=uniform(20,60)",
+                                   "--set=pools.decode.memory_utilization=percent(2)",
+                                   "--set=expect=nil",
+                                   "--limit=180",
+                                   NULL};
+    struct real_run run;
+    struct run_report report;
+    real_run_start(&run, CONDITIONAL, options);
+    finish(&run, CONDITIONAL, options, &report);
+    assert_int_equal(report.completed, 60);
+    assert_true(preemptions(&report) > 0);
+    assert_true(real_run_said(&run, 2, 0, kept) > 0);
+    assert_true(real_run_query(&run, "SELECT count(*) FROM request WHERE prefiller = decoder") > 20);
+    assert_true(real_run_query(&run, "SELECT count(*) FROM request WHERE prefiller <> decoder") > 5);
+    run_report_free(&report);
+    real_run_left_nothing(&run);
+    real_run_free(&run);
+}
+
+static void conditional(void **state)
+{
+    (void)state;
+    conditional_with("--provider=shm");
+}
+
+static void conditional_over_tcp(void **state)
+{
+    (void)state;
+    conditional_with("--provider=tcp");
+}
+
 int main(int argc, char **argv)
 {
     int status;
@@ -384,6 +428,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed_decoder),
         cmocka_unit_test(shared_prefixes),
         cmocka_unit_test(shared_prefixes_without_tail),
+        cmocka_unit_test(conditional),
+        cmocka_unit_test(conditional_over_tcp),
     };
     if (argc == 2)
         cmocka_set_test_filter(argv[1]);

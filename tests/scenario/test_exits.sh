@@ -20,8 +20,3 @@ sed -e 's|prompt = [^)]*)|prompt = 1000000|; s|requests = 200|requests = 4|' \
 status 1 run "$here/long.lua" --db "$here/a.db" --format json
 expect "^nothing was served; 4 of 4 requests rejected: its KV can never fit a decoder's pool" "$here/err"
 expect '"too_large_decode": 4' "$here/out"
-
-# A mixed pool that would get nothing is refused, not passed over.
-sed 's|^  pools = {|&\n    both = pool { role = "mixed", machine = h100, shardings = { { tensor = 1 } } },|' \
-    "$here/small.lua" > "$here/three.lua"
-refused 'pools: mixed pools would get no requests beside prefill ones' run "$here/three.lua" --db "$here/a.db"

@@ -1,5 +1,5 @@
 /* The decoder computes the KV of what it has preempted again itself, in chunks of its own steps; no prefiller is
- * asked. */
+ * asked, and the last chunk gives the next token. */
 #include "support/story.h"
 #include "support/cluster.h"
 
@@ -30,18 +30,15 @@ static void the_youngest_waits_and_recomputes(void **state)
     cluster_prompt(&cluster, 1, 2, 17, 20);
     told_until(360);
     cluster_run(&cluster);
-    expect_trace(&cluster, "   371.162 decode-2  preempted r2 32 0\n"
-                           "   371.162 decode-2  admit_wait r2 3 2\n"
+    expect_trace(&cluster, "   371.162 decode-2  preempted r2 33 0\n"
                            "   371.162 decode-2  batch group 0 decode 1 prefill 0\n"
                            "   831.162 decode-2  finished r1 40 0\n"
-                           "   831.162 decode-2  dispatched r2 2 0\n"
-                           "   831.162 decode-2  prefill_started r2 2 0\n"
-                           "   831.162 decode-2  batch group 0 decode 0 prefill 32\n"
-                           "   831.162 decode-2  chunk r2 0+32\n"
-                           "   863.162 decode-2  prefill_finished r2 2 0\n"
-                           "   863.162 decode-2  ready r2 2 0\n"
-                           "   863.162 decode-2  batch group 0 decode 1 prefill 0\n"
-                           "   943.162 decode-2  finished r2 20 0\n");
+                           "   831.162 decode-2  prefill_started r2 0 0\n"
+                           "   831.162 decode-2  batch group 0 decode 0 prefill 33\n"
+                           "   831.162 decode-2  chunk r2 0+33\n"
+                           "   864.162 decode-2  prefill_finished r2 0 0\n"
+                           "   864.162 decode-2  batch group 0 decode 1 prefill 0\n"
+                           "   924.162 decode-2  finished r2 20 0\n");
     cluster_free(&cluster);
 }
 
@@ -64,18 +61,16 @@ static void the_other_group_has_room(void **state)
 {
     (void)state;
     run_two_groups(8);
-    expect_trace(&cluster, "   391.162 decode-2  preempted r3 32 0\n"
-                           "   391.162 decode-2  dispatched r3 2 0\n"
-                           "   391.162 decode-2  prefill_started r3 3 0\n"
+    expect_trace(&cluster, "   391.162 decode-2  preempted r3 33 0\n"
+                           "   391.162 decode-2  prefill_started r3 0 0\n"
                            "   391.162 decode-2  batch group 0 decode 1 prefill 0\n"
-                           "   391.162 decode-2  batch group 1 decode 0 prefill 32\n"
-                           "   391.162 decode-2  chunk r3 0+32\n"
-                           "   443.162 decode-2  prefill_finished r3 3 0\n"
-                           "   443.162 decode-2  ready r3 3 0\n"
-                           "   443.162 decode-2  batch group 1 decode 1 prefill 0\n"
-                           "   523.162 decode-2  finished r3 20 0\n"
-                           "   523.162 decode-2  batch group 1 decode 0 prefill 0\n"
-                           "   863.162 decode-2  finished r1 40 0\n");
+                           "   391.162 decode-2  batch group 1 decode 0 prefill 33\n"
+                           "   391.162 decode-2  chunk r3 0+33\n"
+                           "   444.162 decode-2  prefill_finished r3 0 0\n"
+                           "   444.162 decode-2  batch group 1 decode 1 prefill 0\n"
+                           "   504.162 decode-2  finished r3 20 0\n"
+                           "   504.162 decode-2  batch group 1 decode 0 prefill 0\n"
+                           "   864.162 decode-2  finished r1 40 0\n");
     cluster_free(&cluster);
 }
 
@@ -83,19 +78,18 @@ static void the_other_group_has_room_and_a_place(void **state)
 {
     (void)state;
     run_two_groups(1);
-    expect_trace(&cluster, "   671.162 decode-2  preempted r3 16 0\n"
-                           "   671.162 decode-2  dispatched r3 2 0\n"
-                           "   671.162 decode-2  prefill_started r3 3 0\n"
-                           "   671.162 decode-2  batch group 1 decode 0 prefill 16\n"
-                           "   671.162 decode-2  chunk r3 0+16\n"
-                           "   707.162 decode-2  prefill_finished r3 3 0\n"
-                           "   707.162 decode-2  ready r3 3 0\n"
-                           "   707.162 decode-2  batch group 1 decode 1 prefill 0\n"
-                           "   707.162 decode-2  decode_started r3 1 0\n"
-                           "   727.162 decode-2  first_token r3 0 0\n"
-                           "   847.162 decode-2  finished r1 40 0\n"
-                           "   847.162 decode-2  batch group 0 decode 0 prefill 0\n"
-                           "  1107.162 decode-2  finished r3 20 0\n");
+    expect_trace(&cluster, "   671.162 decode-2  preempted r3 17 0\n"
+                           "   671.162 decode-2  prefill_started r3 0 0\n"
+                           "   671.162 decode-2  batch group 1 decode 0 prefill 17\n"
+                           "   671.162 decode-2  chunk r3 0+17\n"
+                           "   708.162 decode-2  prefill_finished r3 0 0\n"
+                           "   708.162 decode-2  ready r3 0 0\n"
+                           "   708.162 decode-2  decode_started r3 1 0\n"
+                           "   708.162 decode-2  first_token r3 0 0\n"
+                           "   708.162 decode-2  batch group 1 decode 1 prefill 0\n"
+                           "   848.162 decode-2  finished r1 40 0\n"
+                           "   848.162 decode-2  batch group 0 decode 0 prefill 0\n"
+                           "  1088.162 decode-2  finished r3 20 0\n");
     cluster_free(&cluster);
 }
 
@@ -111,12 +105,10 @@ static void its_client_leaves(void **state)
     cluster_aborts(&cluster, 515, 2);
     told_until(360);
     cluster_run(&cluster);
-    expect_trace(&cluster, "   371.162 decode-2  preempted r2 32 0\n"
-                           "   371.162 decode-2  admit_wait r2 3 2\n"
+    expect_trace(&cluster, "   371.162 decode-2  preempted r2 33 0\n"
                            "   371.162 decode-2  batch group 0 decode 1 prefill 0\n"
                            "   511.162 decode-2  finished r1 24 0\n"
-                           "   511.162 decode-2  dispatched r2 2 0\n"
-                           "   511.162 decode-2  prefill_started r2 2 0\n"
+                           "   511.162 decode-2  prefill_started r2 0 0\n"
                            "   511.162 decode-2  batch group 0 decode 0 prefill 8\n"
                            "   511.162 decode-2  chunk r2 0+8\n"
                            "   519.162 decode-2  batch group 0 decode 0 prefill 8\n"
@@ -138,30 +130,30 @@ static void the_batch_is_full_when_it_is_done(void **state)
     cluster_prompt(&cluster, 820, 3, 1, 3);
     told_until(360);
     cluster_run(&cluster);
-    expect_trace(&cluster, "   671.162 decode-2  preempted r2 16 0\n"
-                           "   671.162 decode-2  admit_wait r2 2 1\n"
+    expect_trace(&cluster, "   671.162 decode-2  preempted r2 17 0\n"
                            "   820.000 front     arrived r3 1 3\n"
                            "   820.000 front     routed r3 2 1\n"
                            "   825.000 decode-2  received r3 0 0\n"
+                           "   825.000 decode-2  dispatched r3 1 0\n"
+                           "   825.000 decode-2  ready r3 0 0\n"
                            "   831.162 decode-2  finished r1 40 0\n"
-                           "   831.162 decode-2  dispatched r2 2 0\n"
-                           "   831.162 decode-2  prefill_started r2 2 0\n"
-                           "   831.162 decode-2  dispatched r3 1 0\n"
-                           "   831.162 decode-2  ready r3 0 0\n"
-                           "   831.162 decode-2  batch group 0 decode 1 prefill 8\n"
-                           "   831.162 decode-2  chunk r2 0+8\n"
+                           "   831.162 decode-2  batch group 0 decode 1 prefill 0\n"
                            "   831.162 decode-2  decode_started r3 0 0\n"
-                           "   859.162 decode-2  first_token r3 0 0\n"
-                           "   859.162 decode-2  batch group 0 decode 1 prefill 8\n"
-                           "   859.162 decode-2  chunk r2 8+8\n"
-                           "   887.162 decode-2  prefill_finished r2 2 0\n"
-                           "   887.162 decode-2  ready r2 2 0\n"
-                           "   887.162 decode-2  batch group 0 decode 1 prefill 0\n"
-                           "   907.162 decode-2  finished r3 3 0\n"
-                           "   907.162 decode-2  batch group 0 decode 1 prefill 0\n"
-                           "   907.162 decode-2  decode_started r2 0 0\n"
-                           "   927.162 decode-2  first_token r2 0 0\n"
-                           "  1307.162 decode-2  finished r2 20 0\n");
+                           "   851.162 decode-2  first_token r3 0 0\n"
+                           "   891.162 decode-2  finished r3 3 0\n"
+                           "   891.162 decode-2  prefill_started r2 0 0\n"
+                           "   891.162 decode-2  batch group 0 decode 0 prefill 8\n"
+                           "   891.162 decode-2  chunk r2 0+8\n"
+                           "   899.162 decode-2  batch group 0 decode 0 prefill 8\n"
+                           "   899.162 decode-2  chunk r2 8+8\n"
+                           "   907.162 decode-2  batch group 0 decode 0 prefill 1\n"
+                           "   907.162 decode-2  chunk r2 16+1\n"
+                           "   908.162 decode-2  prefill_finished r2 0 0\n"
+                           "   908.162 decode-2  ready r2 0 0\n"
+                           "   908.162 decode-2  decode_started r2 0 0\n"
+                           "   908.162 decode-2  first_token r2 0 0\n"
+                           "   908.162 decode-2  batch group 0 decode 1 prefill 0\n"
+                           "  1288.162 decode-2  finished r2 20 0\n");
     cluster_free(&cluster);
 }
 
@@ -178,8 +170,7 @@ static void preempted_again_when_it_is_done(void **state)
     told_until(530);
     cluster_until(&cluster, 760);
     expect_trace(&cluster, "   551.162 decode-2  finished r1 26 0\n"
-                           "   551.162 decode-2  dispatched r3 2 0\n"
-                           "   551.162 decode-2  prefill_started r3 3 0\n"
+                           "   551.162 decode-2  prefill_started r3 0 0\n"
                            "   551.162 decode-2  batch group 0 decode 1 prefill 4\n"
                            "   551.162 decode-2  chunk r3 0+4\n"
                            "   575.162 decode-2  batch group 0 decode 1 prefill 4\n"
@@ -194,13 +185,11 @@ static void preempted_again_when_it_is_done(void **state)
                            "   671.162 decode-2  chunk r3 20+4\n"
                            "   695.162 decode-2  batch group 0 decode 1 prefill 4\n"
                            "   695.162 decode-2  chunk r3 24+4\n"
-                           "   719.162 decode-2  batch group 0 decode 1 prefill 2\n"
-                           "   719.162 decode-2  chunk r3 28+2\n"
-                           "   741.162 decode-2  prefill_finished r3 3 0\n"
-                           "   741.162 decode-2  ready r3 3 0\n"
-                           "   741.162 decode-2  preempted r3 30 0\n"
-                           "   741.162 decode-2  admit_wait r3 3 2\n"
-                           "   741.162 decode-2  batch group 0 decode 1 prefill 0\n");
+                           "   719.162 decode-2  batch group 0 decode 1 prefill 3\n"
+                           "   719.162 decode-2  chunk r3 28+3\n"
+                           "   742.162 decode-2  prefill_finished r3 0 0\n"
+                           "   742.162 decode-2  preempted r3 32 0\n"
+                           "   742.162 decode-2  batch group 0 decode 1 prefill 0\n");
     cluster_run(&cluster);
     cluster_free(&cluster);
 }

@@ -3,6 +3,7 @@
 #include "support/real_run.h"
 
 #include "base/arith.h"
+#include "world/scenario/policy_host.h"
 #include "world/load/workload.h"
 #include "cli/commands.h"
 #include "real/runtime/recording.h"
@@ -487,13 +488,16 @@ int64_t real_run_replay(const struct real_run *run, const char *scenario, const 
 {
     struct real_world world;
     struct recording_listener listener = {.trace = heard, .self = self};
+    struct policy *policy;
     struct runtime_limits limits = real_world_limits();
     char path[160];
     struct user_error why = {.set = false};
     world_of(&world, scenario, options);
     assert_true(node < world.deployment->node_count);
+    listener.policy = policy = policy_host_make(world.scenario, world.deployment->instances[node].pool);
     snprintf(path, sizeof path, "%s/events/node-%u.events", run->folder, node);
     int64_t events = recording_replay_heard(path, &world.deployment->configs[node], &limits, &listener, &why);
+    policy_host_free(policy);
     if (events < 0)
         fail_msg("node %u: %s", node, why.text);
     real_world_free(&world);

@@ -187,9 +187,8 @@ static void test_the_youngest_is_preempted_and_the_oldest_goes_on(void **state)
                            "send n1 prefill r2 e3 tokens 32 first 0 pages 0-1 0x00200001 tail 1 group 0\n");
     lone_immediate(&decoder, 0x00200001, 8);
     lone_run_dry(&decoder);
-    assert_calls(&decoder, "launch 8 x1 g0 decode 1/32 leave r1 join r2 @32\n"
-                           "launch 9 x15 g0 decode 1/33\n"
-                           "launch 10 x8 g0 decode 1/48 pages r2 3+1\n"
+    assert_calls(&decoder, "launch 8 x16 g0 decode 1/32 leave r1 join r2 @32\n"
+                           "launch 9 x8 g0 decode 1/48 pages r2 3+1\n"
                            "send n0 finished r2 produced 40\n");
     assert_lone_empty(&decoder);
 }
@@ -235,8 +234,7 @@ static void test_a_client_keeps_its_first_token_through_a_preemption(void **stat
     lone_forget(&decoder);
     lone_immediate(&decoder, 0x00200001, 4);
     lone_run_dry(&decoder);
-    assert_calls(&decoder, "launch 5 x1 g0 decode 1/16 leave r1 join r2 @16\n"
-                           "launch 6 x3 g0 decode 1/17\n"
+    assert_calls(&decoder, "launch 5 x4 g0 decode 1/16 leave r1 join r2 @16\n"
                            "send n0 finished r2 produced 4\n");
     assert_lone_empty(&decoder);
 }

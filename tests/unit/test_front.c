@@ -685,6 +685,42 @@ static void test_messages_that_make_no_sense_change_nothing(void **state)
     assert_live(1);
 }
 
+/* Two prompts of 1,000 tokens that took two seconds together are 1,000 a second; idle time is none. */
+static void test_the_rate_is_learned(void **state)
+{
+    (void)state;
+    cluster.config[FRONT].admission = (struct admission_policy){.ttft_limit_ns = 2 * NS_PER_S};
+    begin_with_one_each();
+    front.runtime.now_ns = NS_PER_S;
+    arrive(1, 1000);
+    arrive(2, 1000);
+    front.runtime.now_ns = 2 * NS_PER_S;
+    report(PREFILLER, MESSAGE_PREFILLED, 1, 0, 0);
+    front.runtime.now_ns = 3 * NS_PER_S;
+    report(PREFILLER, MESSAGE_PREFILLED, 2, 0, 0);
+    report(DECODER, MESSAGE_FINISHED, 1, 0, 0);
+    report(DECODER, MESSAGE_FINISHED, 2, 0, 0);
+    front.runtime.now_ns = 100 * NS_PER_S;
+    lone_forget(&front);
+    arrive(3, 2001);
+    arrive(4, 2000);
+    assert_calls(&front, "trace arrived r3 2001 3\n"
+                         "trace rejected r3 4 0\n"
+                         "trace arrived r4 2000 3\n"
+                         "trace routed r4 2 1\n"
+                         "send n2 request r4 to n1 attempt 0 produced 0\n");
+    front.runtime.now_ns = 102 * NS_PER_S;
+    report(PREFILLER, MESSAGE_PREFILLED, 4, 0, 0);
+    front.runtime.now_ns = 200 * NS_PER_S;
+    arrive(5, 2001);
+    arrive(6, 2000);
+    assert_calls(&front, "trace arrived r5 2001 3\n"
+                         "trace rejected r5 4 0\n"
+                         "trace arrived r6 2000 3\n"
+                         "trace routed r6 2 1\n"
+                         "send n2 request r6 to n1 attempt 0 produced 0\n");
+}
+
 #define CASE(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
 int main(void)
@@ -708,6 +744,7 @@ int main(void)
         CASE(test_the_admission_policy),
         CASE(test_admission_counts_what_is_cached),
         CASE(test_admission_looks_at_decoders),
+        CASE(test_the_rate_is_learned),
         CASE(test_an_abort_goes_to_the_decoder),
         CASE(test_an_abort_crosses_the_end),
         CASE(test_an_abort_follows_the_request),

@@ -326,8 +326,8 @@ static void reasons_are_about_something(void **state)
                 pairs++;
                 explained += coverage_explanation(t, s, e) != NULL;
             }
-    assert_int_equal(pairs, 215);
-    assert_in_range(explained, 30, 50);
+    assert_int_equal(pairs, 226);
+    assert_in_range(explained, 45, 65);
 }
 
 /* ---- Edges ------------------------------------------------------------------------------------------------------- */

@@ -216,9 +216,9 @@ static void test_refusals(void **state)
     tables.item[0].decode.row_count = 0;
     struct device_model *model = make_model();
     error.set = false;
-    assert_true(device_model_serves(model, &(struct pool){.role = ROLE_PREFILL}, &error));
-    assert_false(device_model_serves(model, &(struct pool){.role = ROLE_MIXED}, &error));
-    assert_false(device_model_serves(model, &(struct pool){.role = ROLE_DECODE}, &error));
+    assert_true(device_model_serves(model, ROLE_PREFILL, &error));
+    assert_false(device_model_serves(model, ROLE_MIXED, &error));
+    assert_false(device_model_serves(model, ROLE_DECODE, &error));
     assert_string_equal(error.text, "no decode steps of Llama-3.1-8B with TP2 were measured on the machine; `tandem "
                                     "calibrate SCENARIO --out FILE` measures those that a scenario needs");
     device_model_free(model);

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#define ROUTERS "'round_robin', 'random', 'power_of_two', 'least_queued_tokens', 'least_kv', 'prefix_aware'"
+#define ROUTERS "'round_robin', 'random', 'power_of_two', 'least_queued_tokens', 'least_kv', 'prefix_aware', a function"
 
 /* The good scenario with `old` replaced by `new_text`. */
 struct bad {
@@ -37,6 +37,14 @@ static void test_values(void **state)
          "plan.lua:19: load.rate: a rate is wanted, as in per_second(1), not ms(3)"},
         {"rate = per_second(2.5)", "rate = per_second(0)",
          "plan.lua:19: load.rate: must be at least per_second(0.000001), not per_second(0)"},
+        {"rate = per_second(2.5),", "rate = per_second(2.5), profile = 3,",
+         "plan.lua:19: load.profile: a list of steps or sine(period, swing) is wanted"},
+        {"rate = per_second(2.5),", "rate = per_second(2.5), profile = { { s(1), 1 }, { s(2) } },",
+         "plan.lua:19: load.profile: step 2: a time and a number are wanted, as in { minutes(5), 2.5 }"},
+        {"rate = per_second(2.5),", "rate = per_second(2.5), profile = { { s(1), 0 } },",
+         "plan.lua:19: load.profile: somewhere requests have to come: a number above 0 is wanted"},
+        {"rate = per_second(2.5),", "rate = per_second(2.5), profile = sine(s(3), percent(120)),",
+         "plan.lua:19: load.profile: a swing of at most percent(100) is wanted: no rate is below 0"},
         {"rate = per_second(2.5),", "", "plan.lua:18: load.rate: missing; a rate is wanted, as in per_second(1)"},
         {"below = ms(25)", "below = 25",
          "plan.lua:26: targets.2.below: a time is wanted, not the bare number 25: write it as in ms(25)"},
@@ -53,12 +61,15 @@ static void test_values(void **state)
         {"count = 1,", "count = '1',", "plan.lua:8: pools.prefill.count: a whole number is wanted, not the text '1'"},
         {"count = 1,", "count = ms(1),", "plan.lua:8: pools.prefill.count: a whole number is wanted, not ms(1)"},
         {"'shortest_first'", "'shortest'",
-         "plan.lua:16: pools.decode.queue: 'shortest' is not one of 'fcfs', 'shortest_first', 'earliest_deadline'"},
+         "plan.lua:16: pools.decode.queue: 'shortest' is not one of 'fcfs', 'shortest_first', 'earliest_deadline', a "
+         "function"},
         {"'shortest_first'", "'fcsf'",
-         "plan.lua:16: pools.decode.queue: 'fcsf' is not one of 'fcfs', 'shortest_first', 'earliest_deadline'; did you "
+         "plan.lua:16: pools.decode.queue: 'fcsf' is not one of 'fcfs', 'shortest_first', 'earliest_deadline', a "
+         "function; did you "
          "mean 'fcfs'?"},
         {"'shortest_first'", "2",
-         "plan.lua:16: pools.decode.queue: one of 'fcfs', 'shortest_first', 'earliest_deadline' is wanted, not 2"},
+         "plan.lua:16: pools.decode.queue: one of 'fcfs', 'shortest_first', 'earliest_deadline', a function is wanted, "
+         "not 2"},
         {"'power_of_two'", "'power-of-two'",
          "plan.lua:24: routing.decode: 'power-of-two' is not one of " ROUTERS "; did you mean 'power_of_two'?"},
         {"token_budget = 16384", "prefix_cache = 1",
@@ -166,7 +177,7 @@ static void test_parts_that_do_not_fit(void **state)
         {"role = 'decode'", "role = 'prefill'",
          "plan.lua:5: pools: a pool of role 'decode' is missing: prefill and decode, or mixed"},
         {"role = 'decode'", "role = 'mixed'",
-         "plan.lua:5: pools: mixed pools would get no requests beside prefill ones: prefill and decode, or mixed"},
+         "plan.lua:5: pools: a pool of role 'decode' is missing beside the mixed ones"},
         {"batch_max = 128", "placement = 'near'",
          "plan.lua:15: pools.decode.placement: \"apart\", \"packed\", \"spread\", \"apart from POOL\", \"beside POOL\" "
          "or a machine for each instance, as in {1, 1, 2}, is wanted"},
@@ -192,8 +203,6 @@ static void test_parts_that_do_not_fit(void **state)
          "REQUEST_PAGES_MAX)"},
         {"count = 2", "count = 1023",
          "plan.lua:5: pools: at most 1023 instances in all (NODES_MAX, the front included), not 1027"},
-        {"routing =", "admission = { ttft_limit = s(1) }, routing =",
-         "plan.lua:24: admission.prefill_rate: missing; ttft_limit is computed with it"},
     };
     expect_errors(bad, sizeof bad / sizeof bad[0]);
 }

@@ -82,6 +82,23 @@ static void test_azure(void **state)
     trace_file_free(trace);
 }
 
+/* To the nearest token, and never to none. */
+static void test_scaled(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {{0, 561, 1}, {4314579000, 594, 1}, {4541877000, 1319, 1}};
+    const struct trace_options options = {
+        .format = TRACE_FORMAT_AZURE_CSV, .prompt_permille = 1500, .output_permille = 10};
+    struct user_error error = {.set = false};
+    struct trace_file *trace = trace_file_read_memory(azure_text, sizeof azure_text - 1, "trace", &options, &error);
+    assert_non_null(trace);
+    expect_rows(trace, rows, 3);
+    trace_file_free(trace);
+    const struct trace_options large = {.format = TRACE_FORMAT_AZURE_CSV, .prompt_permille = 100000000};
+    assert_null(trace_file_read_memory(azure_text, sizeof azure_text - 1, "trace", &large, &error));
+    assert_non_null(strstr(error.text, "trace:2: "));
+}
+
 static void test_dates(void **state)
 {
     (void)state;
@@ -421,14 +438,23 @@ static void test_shipped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_azure),           cmocka_unit_test(test_dates),
-        cmocka_unit_test(test_calendar),        cmocka_unit_test(test_plain_columns),
-        cmocka_unit_test(test_spelling),        cmocka_unit_test(test_decimals),
-        cmocka_unit_test(test_longest_lengths), cmocka_unit_test(test_sorting),
-        cmocka_unit_test(test_mooncake),        cmocka_unit_test(test_mooncake_sorting),
-        cmocka_unit_test(test_fingerprint),     cmocka_unit_test(test_compressed),
-        cmocka_unit_test(test_truncated),       cmocka_unit_test(test_long_file),
-        cmocka_unit_test(test_shipped),         cmocka_unit_test(test_quoted),
+        cmocka_unit_test(test_scaled),
+        cmocka_unit_test(test_azure),
+        cmocka_unit_test(test_dates),
+        cmocka_unit_test(test_calendar),
+        cmocka_unit_test(test_plain_columns),
+        cmocka_unit_test(test_spelling),
+        cmocka_unit_test(test_decimals),
+        cmocka_unit_test(test_longest_lengths),
+        cmocka_unit_test(test_sorting),
+        cmocka_unit_test(test_mooncake),
+        cmocka_unit_test(test_mooncake_sorting),
+        cmocka_unit_test(test_fingerprint),
+        cmocka_unit_test(test_compressed),
+        cmocka_unit_test(test_truncated),
+        cmocka_unit_test(test_long_file),
+        cmocka_unit_test(test_shipped),
+        cmocka_unit_test(test_quoted),
     };
     return cmocka_run_group_tests_name("trace_reader", tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
  * bounds of their distribution where they are random. */
 #include "world/load/workload.h"
 
+#include "world/load/rate_profile.h"
+
 #include "base/arith.h"
 
 #include <inttypes.h>
@@ -724,6 +726,74 @@ static void test_summary(void **state)
     workload_free(workload);
 }
 
+/* ---- Profiles ---------------------------------------------------------------------------------------------------- */
+
+static struct rate_profile two_steps(void)
+{
+    return (struct rate_profile){.count = 3,
+                                 .step = {{.lasts_ns = NS_PER_S, .weight = 1000},
+                                          {.lasts_ns = NS_PER_S, .weight = 0},
+                                          {.lasts_ns = 2 * NS_PER_S, .weight = 3500}}};
+}
+
+/* A period of 4 s brings 8,000 parts: an eighth in its first second, nothing in the next. */
+static void a_profile_moves_time(void **state)
+{
+    (void)state;
+    static const struct rate_profile none = {.count = 0};
+    const struct rate_profile profile = two_steps();
+    assert_int_equal(rate_profile_time(&none, 12345), 12345);
+    assert_int_equal(rate_profile_time(&profile, 0), 0);
+    assert_int_equal(rate_profile_time(&profile, NS_PER_S / 4), NS_PER_S / 2);
+    assert_int_equal(rate_profile_time(&profile, NS_PER_S / 2 - 1), NS_PER_S - 2);
+    assert_int_equal(rate_profile_time(&profile, NS_PER_S / 2), 2 * NS_PER_S);
+    assert_int_equal(rate_profile_time(&profile, 9 * NS_PER_S / 4), 3 * NS_PER_S);
+    assert_int_equal(rate_profile_time(&profile, 4 * NS_PER_S), 4 * NS_PER_S);
+    assert_int_equal(rate_profile_time(&profile, 400 * NS_PER_S + NS_PER_S / 4), 400 * NS_PER_S + NS_PER_S / 2);
+    assert_int_equal(rate_profile_time(&profile, TIME_NEVER), TIME_NEVER);
+    int64_t before_ns = 0;
+    for (int64_t even_ns = 0; even_ns < 9 * NS_PER_S; even_ns += 12345677) {
+        int64_t at_ns = rate_profile_time(&profile, even_ns);
+        assert_true(at_ns >= before_ns);
+        before_ns = at_ns;
+    }
+}
+
+/* So many requests as the steps say, the lengths of those that come evenly, and the mean rate that was asked for. */
+static void requests_come_by_the_profile(void **state)
+{
+    (void)state;
+    static const enum arrival_kind kinds[] = {ARRIVAL_POISSON, ARRIVAL_UNIFORM, ARRIVAL_BURST, ARRIVAL_SESSIONS};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct load load = generated_load(kinds[k]);
+        load.requests = 32000; /* 2,000 s, 500 periods */
+        load.concurrency = 0;
+        load.session_turns = (struct length_distribution){.kind = LENGTH_CONSTANT, .low = 1, .high = 1};
+        load.session_block_tokens = 64;
+        struct workload *even = create(&load, 3, NULL);
+        load.profile = two_steps();
+        struct workload *moved = create(&load, 3, NULL);
+        uint32_t counts[4] = {0};
+        struct workload_item a, b;
+        int64_t last_ns = 0;
+        while (workload_next(even, &a)) {
+            assert_true(workload_next(moved, &b));
+            assert_int_equal(a.spec.prompt_tokens, b.spec.prompt_tokens);
+            assert_int_equal(b.arrival_ns, rate_profile_time(&load.profile, a.arrival_ns));
+            counts[b.arrival_ns / NS_PER_S % 4]++;
+            last_ns = b.arrival_ns;
+        }
+        assert_false(workload_next(moved, &b));
+        assert_in_range(counts[0], 3700, 4300);
+        assert_int_equal(counts[1], 0);
+        assert_in_range(counts[2], 13200, 14800);
+        assert_in_range(counts[3], 13200, 14800);
+        assert_in_range(last_ns / NS_PER_S, 1900, 2100);
+        workload_free(even);
+        workload_free(moved);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -749,6 +819,8 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_trace_errors),
         cmocka_unit_test(test_summary),
+        cmocka_unit_test(a_profile_moves_time),
+        cmocka_unit_test(requests_come_by_the_profile),
     };
     return cmocka_run_group_tests_name("workload", tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* tandem replay-events: what each node of a real run was told, told to it again: it must make the same calls. */
 #include "base/check.h"
 #include "base/limits.h"
+#include "world/scenario/policy_host.h"
 #include "host/interrupt.h"
 #include "host/memory.h"
 #include "cli/run_options.h"
@@ -42,10 +43,12 @@ static bool replay_node(const struct real_world *world, uint32_t node, const cha
     struct user_error why = {.set = false};
     const char *name = world->deployment->instances[node].name;
     struct runtime_limits limits = real_world_limits();
-    struct recording_listener listener = {.divergence = divergence};
+    struct policy *policy = policy_host_make(world->scenario, world->deployment->instances[node].pool);
+    struct recording_listener listener = {.policy = policy, .divergence = divergence};
     memset(divergence, 0, sizeof *divergence);
     snprintf(divergence->node, sizeof divergence->node, "%s", name);
     int64_t events = recording_replay_heard(path, &world->deployment->configs[node], &limits, &listener, &why);
+    policy_host_free(policy);
     table_row(table);
     table_text(table, name);
     if (events < 0)

@@ -1,6 +1,8 @@
 /* See sessions.h. */
 #include "world/load/sessions.h"
 
+#include "world/load/rate_profile.h"
+
 #include "base/arith.h"
 #include "base/index_map.h"
 #include "base/limits.h"
@@ -44,6 +46,7 @@ struct sessions {
     uint32_t begun;    /* conversations so far */
     uint32_t to_begin; /* so many at a time: those that may begin now */
     int64_t begin_ns;  /* of the next one; TIME_NEVER: when one has ended */
+    int64_t even_ns;   /* the same without the profile of the load */
     uint64_t mean_gap_ns;
     struct table table;
     uint64_t blocks[REQUEST_BLOCKS_MAX];
@@ -127,7 +130,8 @@ static void next_begins(struct sessions *sessions)
         return;
     }
     int64_t gap_ns = (int64_t)rng_exponential(&sessions->arrivals, sessions->mean_gap_ns);
-    sessions->begin_ns = time_add(sessions->begin_ns, gap_ns);
+    sessions->even_ns = time_add(sessions->even_ns, gap_ns);
+    sessions->begin_ns = rate_profile_time(&sessions->load->profile, sessions->even_ns);
 }
 
 struct sessions *sessions_make(const struct load *load, uint64_t seed)

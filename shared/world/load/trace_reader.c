@@ -149,6 +149,14 @@ static void grow_rows(struct trace_reading *reading)
     reading->capacity = capacity;
 }
 
+/* To the nearest token, at least one; 0 stays: what is not recorded. */
+static uint32_t scaled(uint32_t tokens, uint32_t permille)
+{
+    if (permille == 0 || permille == 1000 || tokens == 0)
+        return tokens;
+    return (uint32_t)min_u64(REQUEST_TOKENS_MAX, max_u64(1, ((uint64_t)tokens * permille + 500) / 1000));
+}
+
 bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t prompt_tokens, uint32_t output_tokens)
 {
     struct trace_file *trace = reading->trace;
@@ -161,6 +169,10 @@ bool trace_row(struct trace_reading *reading, int64_t arrival_ns, uint32_t promp
     reading->unsorted = reading->unsorted || arrival_ns < reading->arrival_latest_ns;
     trace->out_of_order += arrival_ns >= 0 && arrival_ns < reading->arrival_latest_ns;
     arrival_ns = max_i64(arrival_ns, 0);
+    prompt_tokens = scaled(prompt_tokens, reading->options->prompt_permille);
+    output_tokens = scaled(output_tokens, reading->options->output_permille);
+    if (!trace_tokens_together(reading, NULL, prompt_tokens, output_tokens))
+        return false;
     uint32_t row = trace->count++;
     trace->arrival_ns[row] = arrival_ns;
     trace->prompt_tokens[row] = prompt_tokens;

@@ -1,6 +1,8 @@
 /* See workload.h. */
 #include "world/load/workload.h"
 
+#include "world/load/rate_profile.h"
+
 #include "base/arith.h"
 #include "base/limits.h"
 #include "base/rng.h"
@@ -217,20 +219,22 @@ static int64_t trace_next(const struct workload *workload)
 
 static int64_t arrival_of_next(struct workload *workload)
 {
+    const struct rate_profile *profile = &workload->load.profile;
     if (workload->given != NULL)
         return workload->given->at_ns[workload->next_id];
     switch (workload->load.arrivals) {
     case ARRIVAL_POISSON:
-        return poisson_next(workload, 1);
+        return rate_profile_time(profile, poisson_next(workload, 1));
     case ARRIVAL_UNIFORM:
-        return (int64_t)mul_div_floor_u64(workload->next_id, NS_MICRO, workload->load.rate_micro_per_s);
+        return rate_profile_time(
+            profile, (int64_t)mul_div_floor_u64(workload->next_id, NS_MICRO, workload->load.rate_micro_per_s));
     case ARRIVAL_BURST:
         if (workload->together_left == 0) {
             workload->together_left = workload->load.burst_size;
             poisson_next(workload, workload->load.burst_size);
         }
         workload->together_left--;
-        return workload->group_ns;
+        return rate_profile_time(profile, workload->group_ns);
     case ARRIVAL_CLOSED:
         if (workload->together_left == 0)
             return TIME_NEVER;

@@ -14,6 +14,7 @@
  *   sessions     conversations as a Poisson process, of each the first turn; the others as workload_answered() says.
  *   trace        see below.
  *   listed       as the scenario says; lengths, prefixes and aborts too.
+ * The first three and conversations may have a profile, which moves their arrivals (rate_profile.h).
  * A load ends before its request number load.requests, before load.duration_ns (no arrival at or after it), or with
  * its trace, whichever comes first. A trace that holds fewer requests than load.requests asks for ends the load early:
  * the summary says how many there are, and trace_repeat makes more.

@@ -226,6 +226,43 @@ void lua_library_open(lua_State *L)
     lua_units_open(L);
 }
 
+static int unwritable(lua_State *L)
+{
+    return luaL_error(L, "a policy keeps nothing: '%s' cannot be set", luaL_tolstring(L, 2, NULL));
+}
+
+/* A view of the table on top of the stack that cannot be written, in its place. */
+static void push_view(lua_State *L)
+{
+    lua_newtable(L);
+    lua_createtable(L, 0, 3);
+    lua_pushvalue(L, -3);
+    lua_setfield(L, -2, "__index");
+    lua_pushcfunction(L, unwritable);
+    lua_setfield(L, -2, "__newindex");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_setmetatable(L, -2);
+    lua_remove(L, -2);
+}
+
+void lua_library_pure(lua_State *L)
+{
+    static const char *const names[] = {"assert", "error", "ipairs", "select", "tonumber", "type"};
+    lua_newtable(L);
+    luaL_requiref(L, LUA_GNAME, luaopen_base, 0);
+    lua_insert(L, -2);
+    copy_functions(L, -2, names, sizeof names / sizeof names[0]);
+    lua_remove(L, -2);
+    luaL_requiref(L, LUA_MATHLIBNAME, luaopen_math, 0);
+    lua_newtable(L);
+    copy_functions(L, -2, math_names, sizeof math_names / sizeof math_names[0]);
+    lua_remove(L, -2);
+    push_view(L);
+    lua_setfield(L, -2, "math");
+    push_view(L);
+}
+
 void lua_library_seal(lua_State *L)
 {
     lua_newtable(L);

@@ -12,6 +12,7 @@
 #include "model/architecture.h"
 #include "model/kv_geometry.h"
 #include "node.h"
+#include "serve/policy.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -70,6 +71,8 @@ struct trace_options {
     char arrival[64];         /* csv: which columns; "": those whose names are known */
     char prompt[64];
     char output[64];
+    uint32_t prompt_permille; /* what lengths become, of what is recorded; 0: as they are */
+    uint32_t output_permille;
     bool outputs_drawn;    /* rows without an output are allowed: the load's `output` says how long it is */
     uint32_t ignore_count; /* columns or keys that are passed over */
     char ignore[TRACE_IGNORE_MAX][48];
@@ -80,10 +83,22 @@ static inline uint32_t trace_block_tokens(const struct trace_options *options)
     return options->block_tokens != 0 ? options->block_tokens : MOONCAKE_BLOCK_TOKENS;
 }
 
+/* How the rate of a load changes: so long at so many thousandths, over and over; only their ratios count. */
+#define PROFILE_STEPS_MAX 288 /* five minutes of a day */
+#define PROFILE_WEIGHT_MAX 1000000
+struct rate_profile {
+    uint32_t count; /* 0: it does not */
+    struct {
+        int64_t lasts_ns;
+        uint32_t weight;
+    } step[PROFILE_STEPS_MAX];
+};
+
 struct load {
     enum arrival_kind arrivals;
-    uint64_t rate_micro_per_s; /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
-    uint32_t concurrency;      /* of clients; of conversations at a time: 0 where they begin at the rate */
+    uint64_t rate_micro_per_s;   /* requests per 1e6 s. For a trace: what it is scaled to; 0: as recorded */
+    struct rate_profile profile; /* of generated loads with a rate, which is its mean */
+    uint32_t concurrency;        /* of clients; of conversations at a time: 0 where they begin at the rate */
     uint32_t burst_size;
     /* Of conversations, where `prompt` is what a turn adds: */
     struct length_distribution session_turns;
@@ -154,6 +169,8 @@ struct placement {
     uint16_t machines[SCENARIO_PLACES_MAX]; /* from 1 */
 };
 
+struct policy_code;
+
 struct pool {
     char name[32];
     enum node_role role;
@@ -171,7 +188,8 @@ struct pool {
     uint32_t queue_max;                   /* requests that may wait here; 0: DEPLOYMENT_QUEUE_MAX (deployment.h) */
     uint32_t experts_redundant;           /* copies of routed experts that an instance holds beside the experts */
     struct scheduler_policy scheduler;
-    struct draft draft; /* has a meaning where scheduler.draft_tokens > 0 */
+    const struct policy_code *queue_function; /* of QUEUE_FUNCTION */
+    struct draft draft;                       /* has a meaning where scheduler.draft_tokens > 0 */
     int64_t replace_ns; /* from when the loss of an instance is known to the start of another in its place */
 };
 
@@ -225,7 +243,10 @@ struct scenario {
     struct load load;
     enum router_policy decode_router;
     enum router_policy prefill_router;
-    uint32_t node_affinity; /* 1: hand-overs stay in their NVLink domain where it has decoders */
+    const struct policy_code *functions[POLICY_KINDS]; /* of ROUTER_FUNCTION, and of admission; NULL: none */
+    struct conditional_policy conditional;
+    uint32_t pending_tokens_max; /* of a prefiller, before mixed instances are asked; where there are both */
+    uint32_t node_affinity;      /* 1: hand-overs stay in their NVLink domain where it has decoders */
     struct admission_policy admission;
     struct messenger_policy messenger;
     struct targets targets;
@@ -237,6 +258,25 @@ struct scenario {
     bool has_expect;   /* the file defines expect(r) */
     char identity[65]; /* SHA-256 of the canonical text, hex */
 };
+
+/* Whether instances of the pool compute prompts. */
+static inline bool scenario_prefills(const struct scenario *scenario, const struct pool *pool)
+{
+    return role_prefills(pool->role, &scenario->conditional, &pool->scheduler);
+}
+
+/* Whose kinds of step its instances take. */
+static inline enum node_role scenario_step_role(const struct scenario *scenario, const struct pool *pool)
+{
+    return pool->role == ROLE_DECODE && scenario_prefills(scenario, pool) ? ROLE_MIXED : pool->role;
+}
+
+/* Most tokens of an attention group in one step. */
+static inline uint32_t scenario_step_tokens(const struct scenario *scenario, const struct pool *pool)
+{
+    return scenario_prefills(scenario, pool) ? pool->scheduler.token_budget
+                                             : pool->scheduler.batch_max * (1 + pool->scheduler.draft_tokens);
+}
 
 /* How the instances of a pool draft: the pool itself, or, for a prefill pool, the first decode pool that drafts, whose
  * draft layers want the KV of the prompt. NULL: nobody does. */

@@ -246,13 +246,13 @@ static void check_pools(const struct cursor *root, const struct scenario *scenar
                 check_pair(root, &scenario->pools[other], pool);
         }
     }
-    if (mixed == 0 && (prefill == 0 || decode == 0))
+    bool alone = conditional_is_on(&scenario->conditional); /* decoders do without prefillers */
+    if (mixed == 0 && (decode == 0 || (prefill == 0 && !alone)))
         scenario_fail_at(root, "pools", "a pool of role '%s' is missing: prefill and decode, or mixed",
                          prefill == 0 ? "prefill" : "decode");
-    if (mixed != 0 && prefill + decode != 0)
-        scenario_fail_at(root, "pools",
-                         "mixed pools would get no requests beside %s ones: prefill and decode, or mixed",
-                         prefill != 0 ? "prefill" : "decode");
+    if (mixed != 0 && (prefill != 0) != (decode != 0) && !(alone && decode != 0))
+        scenario_fail_at(root, "pools", "a pool of role '%s' is missing beside the mixed ones",
+                         prefill == 0 ? "prefill" : "decode");
     if (nodes > NODES_MAX)
         scenario_fail_at(root, "pools", "at most %d instances in all (NODES_MAX, the front included), not %llu",
                          NODES_MAX - 1, (unsigned long long)nodes - 1);
@@ -277,6 +277,4 @@ void scenario_check(const struct cursor *root, const struct scenario *scenario)
         scenario_fail_at(root, "plan.rate", "missing; the goal is to serve a rate, as in per_second(10)");
     if (scenario->plan.goal != PLAN_SERVE_RATE && scenario->plan.rate_micro_per_s != 0)
         scenario_fail_at(root, "plan.rate", "has a meaning only with goal = \"serve_rate\"");
-    if (scenario->admission.ttft_limit_ns > 0 && scenario->admission.prefill_tokens_per_s == 0)
-        scenario_fail_at(root, "admission.prefill_rate", "missing; ttft_limit is computed with it");
 }

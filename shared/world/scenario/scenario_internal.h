@@ -12,6 +12,7 @@ struct scenario_loaded {
     struct step_tables *steps[SCENARIO_POOLS_MAX]; /* of the pools that have some, in the order of reading */
     struct fault_list *faults;                     /* NULL: it has none */
     struct request_list *requests;                 /* likewise */
+    struct policy_code *codes[POLICY_CODES_MAX];   /* of functions that decide */
     struct scenario_override *sets;                /* copies */
     size_t set_count;
 };

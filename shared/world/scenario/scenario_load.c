@@ -155,7 +155,8 @@ static int load_protected(lua_State *L)
                             .set_count = loaded->set_count,
                             .steps = loaded->steps,
                             .faults = &loaded->faults,
-                            .requests = &loaded->requests};
+                            .requests = &loaded->requests,
+                            .codes = loaded->codes};
     const char *path = loaded->scenario.path;
     luaL_checkstack(L, 64, NULL);
     replace_modules(L, loaded);
@@ -231,6 +232,8 @@ void scenario_free(struct scenario *scenario)
     sandbox_close(&loaded->sandbox);
     for (size_t k = 0; k < SCENARIO_POOLS_MAX; k++)
         free(loaded->steps[k]);
+    for (size_t k = 0; k < POLICY_CODES_MAX; k++)
+        free(loaded->codes[k]);
     free(loaded->faults);
     free(loaded->requests);
     free(loaded->sets);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "host/sha256.h"
+#include "world/scenario/policy_code.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,12 +136,24 @@ static void visit_placement(const struct walk *walk, const struct pool *pool)
     walk->visit(walk->context, path, text);
 }
 
+/* Nothing where nothing is decided so. */
+static void visit_policy(const struct walk *walk, const char *path, const struct policy_code *code)
+{
+    char text[FIELD_TEXT_SIZE];
+    if (code == NULL)
+        return;
+    snprintf(text, sizeof text, "function %s", code->sha256);
+    walk->visit(walk->context, path, text);
+}
+
 static void visit_pool(const struct walk *walk, const struct pool *pool)
 {
     char path[READ_PATH_SIZE];
     char text[FIELD_TEXT_SIZE];
     snprintf(path, sizeof path, "pools.%s", pool->name);
     visit_fields(walk, path, &schema_pool, pool);
+    snprintf(path, sizeof path, "pools.%s.queue", pool->name);
+    visit_policy(walk, path, pool->queue_function);
     snprintf(path, sizeof path, "pools.%s.plan", pool->name);
     snprintf(text, sizeof text, "{%u, %u}", pool->count_min, pool->count_max);
     walk->visit(walk->context, path, text);
@@ -187,6 +200,21 @@ static void visit_lengths(const struct walk *walk, const char *path, const struc
     walk->visit(walk->context, path, text);
 }
 
+/* Nothing where the rate is constant. */
+static void visit_profile(const struct walk *walk, const struct rate_profile *profile)
+{
+    char path[READ_PATH_SIZE];
+    char lasts[QUANTITY_TEXT_SIZE];
+    char text[FIELD_TEXT_SIZE];
+    for (uint32_t k = 0; k < profile->count; k++) {
+        snprintf(path, sizeof path, "load.profile.%u", k + 1);
+        quantity_text(QUANTITY_TIME, profile->step[k].lasts_ns * PS_PER_NS, lasts);
+        snprintf(text, sizeof text, "{%s, %u.%03u}", lasts, profile->step[k].weight / 1000,
+                 profile->step[k].weight % 1000);
+        walk->visit(walk->context, path, text);
+    }
+}
+
 static void visit_load(const struct walk *walk, const struct load *load)
 {
     char text[FIELD_TEXT_SIZE];
@@ -205,6 +233,7 @@ static void visit_load(const struct walk *walk, const struct load *load)
             visit_lengths(walk, "load.first", &load->session_first);
         visit_lengths(walk, "load.prompt", &load->prompt);
         visit_lengths(walk, "load.output", &load->output);
+        visit_profile(walk, &load->profile);
         return;
     }
     if (load->trace.outputs_drawn)
@@ -249,7 +278,10 @@ void scenario_visit(const struct scenario *scenario, scenario_visitor *visit, vo
         visit_pool(&walk, &scenario->pools[k]);
     visit_load(&walk, &scenario->load);
     visit_fields(&walk, "routing", &schema_routing, scenario);
+    visit_policy(&walk, "routing.prefill", scenario->functions[POLICY_PREFILL]);
+    visit_policy(&walk, "routing.decode", scenario->functions[POLICY_DECODE]);
     visit_fields(&walk, "admission", &schema_admission, &scenario->admission);
+    visit_policy(&walk, "admission.admit", scenario->functions[POLICY_ADMISSION]);
     visit_fields(&walk, "messenger", &schema_messenger, &scenario->messenger);
     visit_targets(&walk, &scenario->targets);
     visit_fields(&walk, "plan", &schema_plan, &scenario->plan);

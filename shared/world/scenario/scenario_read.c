@@ -3,6 +3,8 @@
 
 #include "world/scenario/scenario_read.h"
 
+#include "world/scenario/policy_code.h"
+
 #include "base/arith.h"
 #include "host/memory.h"
 #include "host/source_lines.h"
@@ -264,13 +266,47 @@ int64_t read_count(const struct cursor *cursor, const char *key, int64_t min, in
 }
 
 /* "one of a, b, c" for messages. */
+/* What a name is where a function stands in its place. */
+#define FUNCTION_NAME "function"
+
 static void list_names(const struct field *field, char *text, size_t size)
 {
     size_t used = 0;
     for (uint32_t k = 0; k < field->name_count && used < size - 1; k++) {
-        int length = snprintf(text + used, size - used, "%s'%s'", k == 0 ? "" : ", ", field->names[k].name);
+        bool function = strcmp(field->names[k].name, FUNCTION_NAME) == 0;
+        int length = snprintf(text + used, size - used, function ? "%sa %s" : "%s'%s'", k == 0 ? "" : ", ",
+                              field->names[k].name);
         used += (size_t)length < size - used ? (size_t)length : size - used - 1;
     }
+}
+
+const struct policy_code *read_policy(const struct cursor *cursor, const char *key)
+{
+    lua_State *L = cursor->reader->L;
+    const char *why = NULL;
+    char path[READ_PATH_SIZE];
+    uint32_t place = 0;
+    if (cursor->index == 0 || cursor_push(cursor, key) != LUA_TFUNCTION) {
+        lua_settop(L, cursor->index == 0 ? lua_gettop(L) : lua_gettop(L) - 1);
+        return NULL;
+    }
+    join(path, cursor->path, key);
+    const struct word_mark *mark = scenario_word(L, -1);
+    lua_Debug record;
+    lua_pushvalue(L, -1);
+    lua_getinfo(L, ">S", &record);
+    unsigned long source =
+        record.source[0] == '=' && record.source[1] == '@' ? strtoul(record.source + 2, NULL, 10) : 0;
+    const char *file = sandbox_of(L)->sources[source].name;
+    struct policy_code *code = policy_code_make(L, path, file, mark == NULL ? "" : mark->module, &why);
+    if (code == NULL)
+        cursor_fail(cursor, key, "%s", why);
+    while (cursor->reader->codes[place] != NULL)
+        place++;
+    CHECK(place < POLICY_CODES_MAX);
+    cursor->reader->codes[place] = code;
+    lua_pop(L, 1);
+    return code;
 }
 
 static int64_t read_name(const struct cursor *cursor, const struct field *field)
@@ -281,9 +317,11 @@ static int64_t read_name(const struct cursor *cursor, const struct field *field)
     const char *names[64];
     list_names(field, list, sizeof list);
     CHECK(field->name_count <= sizeof names / sizeof names[0]);
-    if (lua_type(L, -1) != LUA_TSTRING)
+    if (lua_type(L, -1) != LUA_TSTRING && !lua_isfunction(L, -1))
         cursor_fail(cursor, field->key, "one of %s is wanted, not %s", list, value_text(L, text));
-    const char *name = lua_tostring(L, -1);
+    const char *name = lua_isfunction(L, -1) ? FUNCTION_NAME : lua_tostring(L, -1);
+    if (!lua_isfunction(L, -1) && strcmp(name, FUNCTION_NAME) == 0)
+        cursor_fail(cursor, field->key, "a function itself is wanted, not the word");
     for (uint32_t k = 0; k < field->name_count; k++) {
         names[k] = field->names[k].name;
         if (strcmp(name, names[k]) == 0)

@@ -11,6 +11,7 @@
 
 #define READ_PATH_SIZE 160
 #define READ_KEYS_MAX 8
+#define POLICY_CODES_MAX (POLICY_KINDS + SCENARIO_POOLS_MAX)
 
 enum origin_kind { ORIGIN_DEFAULT = 1, ORIGIN_FILE = 2, ORIGIN_SET = 3 };
 
@@ -35,6 +36,7 @@ struct reader {
     struct step_tables **steps; /* SCENARIO_POOLS_MAX places for what is allocated while reading; NULL: free */
     struct fault_list **faults; /* likewise one */
     struct request_list **requests;
+    struct policy_code **codes; /* POLICY_CODES_MAX places */
 };
 
 /* A table being read. */
@@ -63,6 +65,10 @@ void cursor_push_table(const struct cursor *cursor, const char *key, const char 
 /* Fails for a key: path and line are its own, or those of the override that set it. key may be NULL: the table. */
 _Noreturn void cursor_fail(const struct cursor *cursor, const char *key, const char *format, ...)
     USER_ERROR_FORMAT(3, 4);
+
+/* The function under the key, which decides something: NULL where there is none. Fails where it cannot be carried
+ * elsewhere. */
+const struct policy_code *read_policy(const struct cursor *cursor, const char *key);
 
 /* Notes where a value came from that read_fields() does not read. */
 void cursor_origin(const struct cursor *cursor, const char *key, bool present);

@@ -224,6 +224,8 @@ static void read_trace(const struct cursor *cursor, struct load *load)
     load->trace.outputs_drawn = outputs;
     if (outputs)
         read_lengths(cursor, "output", &load->output);
+    if (load->trace.prompt_permille != 1000 && load->trace.format == TRACE_FORMAT_MOONCAKE_JSONL)
+        cursor_fail(cursor, "prompt_scale", "prompts that are made of blocks, which they share, cannot be scaled");
     read_names(cursor, &load->trace);
     int type = cursor_push(cursor, "file");
     if (type != LUA_TSTRING)
@@ -233,6 +235,90 @@ static void read_trace(const struct cursor *cursor, struct load *load)
     hash_file(cursor, load->trace_path, load->trace_sha256);
     cursor_origin(cursor, "file", true);
     read_window(cursor, load);
+}
+
+/* A sine by its middle in each of 48 steps, in ten-thousandths: the C library's differs between machines. */
+static void make_sine(struct rate_profile *profile, int64_t period_ns, uint32_t swing_permille)
+{
+    static const uint16_t quarter[] = {654, 1951, 3214, 4423, 5556, 6593, 7518, 8315, 8969, 9469, 9808, 9979};
+    const uint32_t steps = 4 * LENGTH(quarter);
+    for (uint32_t k = 0; k < steps; k++) {
+        uint32_t in_half = k % (steps / 2);
+        uint32_t at = in_half < LENGTH(quarter) ? in_half : steps / 2 - 1 - in_half;
+        uint32_t swing = swing_permille * quarter[at] / 10;
+        int64_t before_ns = (int64_t)mul_div_floor_u64((uint64_t)period_ns, k, steps);
+        profile->step[k].lasts_ns = (int64_t)mul_div_floor_u64((uint64_t)period_ns, k + 1, steps) - before_ns;
+        profile->step[k].weight = (k < steps / 2 ? PROFILE_WEIGHT_MAX + swing : PROFILE_WEIGHT_MAX - swing) / 2;
+    }
+    profile->count = steps;
+}
+
+static int64_t profile_time(const struct cursor *cursor, int64_t most_ns)
+{
+    const struct quantity *time = lua_units_get(cursor->reader->L, -1);
+    if (time == NULL || time->kind != QUANTITY_TIME || time->value / PS_PER_NS < NS_PER_MS ||
+        time->value / PS_PER_NS > most_ns)
+        cursor_fail(cursor, NULL,
+                    "steps of at least a millisecond and at most 100 days together are wanted, as in "
+                    "{ { minutes(10), 1 }, { minutes(5), 2.5 } }");
+    return time->value / PS_PER_NS;
+}
+
+/* { { minutes(10), 1 }, { minutes(5), 2.5 } }: each so long at that part of the rate. */
+static void read_profile_steps(const struct cursor *table, struct rate_profile *profile)
+{
+    lua_State *L = table->reader->L;
+    int64_t left_ns = 100 * 86400 * NS_PER_S;
+    uint64_t sum = 0;
+    lua_Unsigned count = lua_rawlen(L, table->index);
+    if (count < 1 || count > PROFILE_STEPS_MAX)
+        cursor_fail(table, NULL, "1 to %d steps are wanted (PROFILE_STEPS_MAX)", PROFILE_STEPS_MAX);
+    for (lua_Unsigned k = 0; k < count; k++) {
+        lua_rawgeti(L, table->index, (lua_Integer)k + 1);
+        if (!lua_istable(L, -1) || lua_rawlen(L, -1) != 2)
+            cursor_fail(table, NULL, "step %u: a time and a number are wanted, as in { minutes(5), 2.5 }",
+                        (unsigned)k + 1);
+        lua_rawgeti(L, -1, 1);
+        profile->step[k].lasts_ns = profile_time(table, left_ns);
+        left_ns -= profile->step[k].lasts_ns;
+        lua_rawgeti(L, -2, 2);
+        double weight = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) * 1000 : -1;
+        if (!(weight >= 0 && weight <= PROFILE_WEIGHT_MAX))
+            cursor_fail(table, NULL, "step %u: a number from 0 to 1000 is wanted", (unsigned)k + 1);
+        profile->step[k].weight = (uint32_t)(weight + 0.5);
+        sum += profile->step[k].weight;
+        lua_pop(L, 3);
+    }
+    if (sum == 0)
+        cursor_fail(table, NULL, "somewhere requests have to come: a number above 0 is wanted");
+    profile->count = (uint32_t)count;
+}
+
+static void read_profile(const struct cursor *load, struct rate_profile *profile)
+{
+    lua_State *L = load->reader->L;
+    bool present = cursor_push(load, "profile") != LUA_TNIL;
+    const struct word_mark *mark = scenario_word(L, -1);
+    bool sine = mark != NULL && strcmp(mark->word, "sine") == 0;
+    cursor_origin(load, "profile", present);
+    if (present && !lua_istable(L, -1))
+        cursor_fail(load, "profile", "a list of steps or sine(period, swing) is wanted");
+    if (present) {
+        struct cursor table = cursor_below(load, "profile");
+        if (sine) {
+            lua_rawgeti(L, table.index, 2);
+            int64_t swing = lua_units_get(L, -1)->value;
+            lua_pop(L, 1);
+            if (swing > 1000)
+                cursor_fail(load, "profile", "a swing of at most percent(100) is wanted: no rate is below 0");
+            lua_rawgeti(L, table.index, 1);
+            make_sine(profile, profile_time(&table, 100 * 86400 * NS_PER_S), (uint32_t)swing);
+            lua_pop(L, 1);
+        } else {
+            read_profile_steps(&table, profile);
+        }
+    }
+    lua_pop(L, 1);
 }
 
 static void read_conversations(const struct cursor *cursor, struct load *load)
@@ -252,8 +338,8 @@ static void read_conversations(const struct cursor *cursor, struct load *load)
 
 void scenario_read_load(const struct cursor *root, struct load *load)
 {
-    static const char *const generated[] = {"prompt", "output"};
-    static const char *const conversed[] = {"turns", "first", "prompt", "output"};
+    static const char *const generated[] = {"prompt", "output", "profile"};
+    static const char *const conversed[] = {"turns", "first", "prompt", "output", "profile"};
     static const char *const recorded[] = {"file", "window", "columns", "ignore", "output"};
     static const char *const listed[] = {"requests"};
     lua_State *L = root->reader->L;
@@ -283,6 +369,9 @@ void scenario_read_load(const struct cursor *root, struct load *load)
         read_no_others(&cursor, schema, sessions ? conversed : generated,
                        sessions ? LENGTH(conversed) : LENGTH(generated));
         read_fields(&cursor, schema, load);
+        read_profile(&cursor, &load->profile);
+        if (load->profile.count > 0 && load_is_closed(load))
+            cursor_fail(&cursor, "profile", "has a meaning where requests come at a rate");
         if (sessions)
             read_conversations(&cursor, load);
         read_lengths(&cursor, "prompt", &load->prompt);

@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* A section that may be left out; every key of it then takes its default. */
-static void read_section(const struct cursor *root, const char *key, const struct schema *schema, void *base)
+static struct cursor read_section(const struct cursor *root, const char *key, const struct schema *schema,
+                                  const char *const *others, size_t other_count, void *base)
 {
     lua_State *L = root->reader->L;
     if (cursor_push(root, key) != LUA_TNIL) {
@@ -14,9 +15,9 @@ static void read_section(const struct cursor *root, const char *key, const struc
         cursor_push_table(root, key, NULL);
     }
     struct cursor cursor = cursor_below(root, key);
-    read_no_others(&cursor, schema, NULL, 0);
+    read_no_others(&cursor, schema, others, other_count);
     read_fields(&cursor, schema, base);
-    lua_pop(L, 1);
+    return cursor;
 }
 
 static void read_target(const struct cursor *targets, const char *key, struct target *target)
@@ -85,11 +86,20 @@ static void read_targets(const struct cursor *root, struct targets *targets)
 
 void scenario_read_policies(const struct cursor *root, struct scenario *scenario)
 {
-    read_section(root, "routing", &schema_routing, scenario);
-    read_section(root, "admission", &schema_admission, &scenario->admission);
-    read_section(root, "messenger", &schema_messenger, &scenario->messenger);
+    static const char *const admission_others[] = {"admit"};
+    lua_State *L = root->reader->L;
+    struct cursor routing = read_section(root, "routing", &schema_routing, NULL, 0, scenario);
+    scenario->functions[POLICY_PREFILL] = read_policy(&routing, "prefill");
+    scenario->functions[POLICY_DECODE] = read_policy(&routing, "decode");
+    struct cursor admission =
+        read_section(root, "admission", &schema_admission, admission_others, 1, &scenario->admission);
+    if (cursor_push(&admission, "admit") != LUA_TNIL && !lua_isfunction(L, -1))
+        cursor_fail(&admission, "admit", "a function is wanted: function(request, workers) return true end");
+    scenario->functions[POLICY_ADMISSION] = read_policy(&admission, "admit");
+    read_section(root, "messenger", &schema_messenger, NULL, 0, &scenario->messenger);
     read_targets(root, &scenario->targets);
-    read_section(root, "plan", &schema_plan, &scenario->plan);
+    read_section(root, "plan", &schema_plan, NULL, 0, &scenario->plan);
+    lua_settop(L, root->index);
 }
 
 bool scenario_value_expression(lua_State *L, char *text, size_t size)

@@ -333,6 +333,7 @@ static void read_pool(const struct cursor *pools, const char *name, struct pool 
     snprintf(pool->name, sizeof pool->name, "%s", name);
     read_no_others(&cursor, &schema_pool, others, LENGTH(others));
     read_fields(&cursor, &schema_pool, pool);
+    pool->queue_function = read_policy(&cursor, "queue");
     read_plan_range(&cursor, pool);
     read_shardings(&cursor, pool);
     read_draft(&cursor, pool);

@@ -157,8 +157,10 @@ const struct schema schema_sharding = {sharding_fields, LENGTH(sharding_fields),
 static const struct field_name role_names[] = {
     {"prefill", ROLE_PREFILL}, {"decode", ROLE_DECODE}, {"mixed", ROLE_MIXED}};
 static const struct field_name layout_names[] = {{"HND", LAYOUT_HND}, {"NHD", LAYOUT_NHD}};
-static const struct field_name queue_names[] = {
-    {"fcfs", QUEUE_FCFS}, {"shortest_first", QUEUE_SHORTEST_FIRST}, {"earliest_deadline", QUEUE_EARLIEST_DEADLINE}};
+static const struct field_name queue_names[] = {{"fcfs", QUEUE_FCFS},
+                                                {"shortest_first", QUEUE_SHORTEST_FIRST},
+                                                {"earliest_deadline", QUEUE_EARLIEST_DEADLINE},
+                                                {"function", QUEUE_FUNCTION}};
 
 static const struct field_name recompute_names[] = {{"prefiller", RECOMPUTE_PREFILLER}, {"decoder", RECOMPUTE_DECODER}};
 
@@ -258,6 +260,8 @@ static const struct field trace_fields[] = {
     COUNT("repetitions", struct load, trace_repeat, 1, 1, 1 << 20, NULL),
     LOAD_REQUESTS,
     LOAD_COMMON,
+    QUANTITY("prompt_scale", struct load, trace.prompt_permille, QUANTITY_SHARE, 1000, 1, 100000),
+    QUANTITY("output_scale", struct load, trace.output_permille, QUANTITY_SHARE, 1000, 1, 100000),
 };
 
 static const struct field listed_fields[] = {
@@ -269,24 +273,25 @@ static const struct schema schema_load_poisson = {poisson_fields, LENGTH(poisson
 static const struct schema schema_load_evenly = {poisson_fields, LENGTH(poisson_fields), 0};
 static const struct schema schema_load_burst = {burst_fields, LENGTH(burst_fields), 0};
 static const struct schema schema_load_closed = {closed_fields, LENGTH(closed_fields), 0};
-static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields), 0};
+static const struct schema schema_load_trace = {trace_fields, LENGTH(trace_fields), 2};
 static const struct schema schema_load_sessions = {sessions_fields, LENGTH(sessions_fields), 0};
 static const struct schema schema_load_listed = {listed_fields, LENGTH(listed_fields), 0};
 
-static const struct field_name router_names[] = {
-    {"round_robin", ROUTER_ROUND_ROBIN},   {"random", ROUTER_RANDOM},
-    {"power_of_two", ROUTER_POWER_OF_TWO}, {"least_queued_tokens", ROUTER_LEAST_QUEUED_TOKENS},
-    {"least_kv", ROUTER_LEAST_KV},         {"prefix_aware", ROUTER_PREFIX_AWARE},
-};
+#define ROUTER_KIND_NAME(name, word) {#word, ROUTER_##name},
+static const struct field_name router_names[] = {ROUTER_KINDS(ROUTER_KIND_NAME)};
 
 static const struct field_name affinity_names[] = {{"none", 0}, {"node", 1}};
 
 static const struct field routing_fields[] = {
     NAME("decode", struct scenario, decode_router, ROUTER_LEAST_KV, router_names),
     NAME("prefill", struct scenario, prefill_router, ROUTER_LEAST_QUEUED_TOKENS, router_names),
+    /* Off; the last of these is splitwise-sim's default. */
+    COUNT("max_local_prefill_length", struct scenario, conditional.max_local_prefill_length, 0, 0, U32, NULL),
+    COUNT("max_prefill_queue_size", struct scenario, conditional.max_prefill_queue_size, 0, 0, U32, NULL),
+    COUNT("prompt_max_pending_batch_tokens", struct scenario, pending_tokens_max, 8192, 0, U32, NULL),
     NAME("affinity", struct scenario, node_affinity, 0, affinity_names),
 };
-const struct schema schema_routing = {routing_fields, LENGTH(routing_fields), 1};
+const struct schema schema_routing = {routing_fields, LENGTH(routing_fields), 4};
 
 static const struct field admission_fields[] = {
     TIME("ttft_limit", struct admission_policy, ttft_limit_ns, 0, 0, ANY - 1),

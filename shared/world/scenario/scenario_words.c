@@ -2,6 +2,7 @@
 #include "world/scenario/scenario_words.h"
 
 #include "world/scenario/lua_hf.h"
+#include "world/scenario/lua_units.h"
 #include "world/scenario/scenario_internal.h"
 
 #include <lauxlib.h>
@@ -19,7 +20,7 @@ static const char *const words[] = {
 
 static struct word_mark *find_mark(lua_State *L, int index)
 {
-    if (!lua_istable(L, index))
+    if (!lua_istable(L, index) && !lua_isfunction(L, index))
         return NULL;
     index = lua_absindex(L, index);
     lua_getfield(L, LUA_REGISTRYINDEX, MARKS_KEY);
@@ -85,6 +86,22 @@ static int make_uniform(lua_State *L)
     return 1;
 }
 
+/* sine(period, swing): a day, with so much more at noon than on average. */
+static int make_sine(lua_State *L)
+{
+    const struct quantity *period = lua_gettop(L) == 2 ? lua_units_get(L, 1) : NULL;
+    const struct quantity *swing = lua_gettop(L) == 2 ? lua_units_get(L, 2) : NULL;
+    if (period == NULL || swing == NULL || period->kind != QUANTITY_TIME || swing->kind != QUANTITY_SHARE)
+        return luaL_error(L, "sine takes a time and a share, as in sine(minutes(60), percent(50))");
+    lua_createtable(L, 2, 0);
+    lua_pushvalue(L, 1);
+    lua_rawseti(L, -2, 1);
+    lua_pushvalue(L, 2);
+    lua_rawseti(L, -2, 2);
+    add_mark(L, -1, "sine");
+    return 1;
+}
+
 static void copy_fields(lua_State *L, int from, int to)
 {
     lua_pushnil(L);
@@ -135,6 +152,8 @@ int scenario_words_open(lua_State *L)
     }
     lua_pushcfunction(L, make_uniform);
     lua_setfield(L, -2, "uniform");
+    lua_pushcfunction(L, make_sine);
+    lua_setfield(L, -2, "sine");
     lua_pushcfunction(L, make_with);
     lua_setfield(L, -2, "with");
     lua_pushcfunction(L, lua_hf);
@@ -147,6 +166,8 @@ int scenario_words_open(lua_State *L)
 void scenario_word_module(lua_State *L, const char *name)
 {
     struct word_mark *mark = find_mark(L, -1);
+    if (mark == NULL && lua_isfunction(L, -1))
+        mark = add_mark(L, -1, "function"); /* a policy */
     if (mark != NULL)
         snprintf(mark->module, sizeof mark->module, "%s", name);
 }

@@ -1,6 +1,8 @@
 /* See scenario_write.h. Follows the schemas, as reading does. */
 #include "world/scenario/scenario_write.h"
 
+#include "world/scenario/policy_code.h"
+
 #include "base/check.h"
 #include "world/scenario/scenario_schema.h"
 
@@ -115,10 +117,20 @@ static void write_draft(FILE *out, const struct pool *pool)
     fprintf(out, "},\n");
 }
 
+/* A function can be written where it is a module of its own. */
+static void write_policy(FILE *out, const char *key, const struct policy_code *code)
+{
+    CHECK(code == NULL || code->module[0] != '\0');
+    if (code != NULL)
+        fprintf(out, "%s = require \"%s\", ", key, code->module);
+}
+
 static void write_pool(FILE *out, const struct pool *pool)
 {
+    static const char *const function[] = {"queue", NULL};
     fprintf(out, "    [\"%s\"] = pool {\n      ", pool->name);
-    write_fields(out, &schema_pool, pool, NULL);
+    write_fields(out, &schema_pool, pool, pool->queue_function != NULL ? function : NULL);
+    write_policy(out, "queue", pool->queue_function);
     if (pool->count_min != pool->count || pool->count_max != pool->count)
         fprintf(out, "plan = { %" PRIu32 ", %" PRIu32 " }, ", pool->count_min, pool->count_max);
     if (pool->placement.kind != PLACEMENT_APART) {
@@ -165,6 +177,16 @@ static const char *name_of(const struct field_name *names, uint32_t count, int64
     return names[k].name;
 }
 
+static void write_profile(FILE *out, const struct rate_profile *profile)
+{
+    char lasts[QUANTITY_TEXT_SIZE];
+    for (uint32_t k = 0; k < profile->count; k++) {
+        quantity_text(QUANTITY_TIME, profile->step[k].lasts_ns * PS_PER_NS, lasts);
+        fprintf(out, "%s{ %s, %" PRIu32 ".%03" PRIu32 " }, %s", k == 0 ? "profile = { " : "", lasts,
+                profile->step[k].weight / 1000, profile->step[k].weight % 1000, k + 1 == profile->count ? "}, " : "");
+    }
+}
+
 static void write_load(FILE *out, const struct load *load)
 {
     CHECK(load->arrivals != ARRIVAL_TRACE);
@@ -177,6 +199,7 @@ static void write_load(FILE *out, const struct load *load)
             write_lengths(out, "first", &load->session_first);
         write_lengths(out, "prompt", &load->prompt);
         write_lengths(out, "output", &load->output);
+        write_profile(out, &load->profile);
         fprintf(out, "},\n");
         return;
     }
@@ -193,6 +216,24 @@ static void write_section(FILE *out, const char *key, const struct schema *schem
 {
     fprintf(out, "  %s = { ", key);
     write_fields(out, schema, base, NULL);
+    fprintf(out, "},\n");
+}
+
+static void write_policies(FILE *out, const struct scenario *scenario)
+{
+    const char *functions[3] = {NULL, NULL, NULL};
+    size_t count = 0;
+    if (scenario->functions[POLICY_PREFILL] != NULL)
+        functions[count++] = "prefill";
+    if (scenario->functions[POLICY_DECODE] != NULL)
+        functions[count++] = "decode";
+    fprintf(out, "  routing = { ");
+    write_fields(out, &schema_routing, scenario, functions);
+    write_policy(out, "prefill", scenario->functions[POLICY_PREFILL]);
+    write_policy(out, "decode", scenario->functions[POLICY_DECODE]);
+    fprintf(out, "},\n  admission = { ");
+    write_fields(out, &schema_admission, &scenario->admission, NULL);
+    write_policy(out, "admit", scenario->functions[POLICY_ADMISSION]);
     fprintf(out, "},\n");
 }
 
@@ -234,8 +275,7 @@ bool scenario_write(const struct scenario *scenario, FILE *out)
         write_pool(out, &scenario->pools[k]);
     fprintf(out, "  },\n");
     write_load(out, &scenario->load);
-    write_section(out, "routing", &schema_routing, scenario);
-    write_section(out, "admission", &schema_admission, &scenario->admission);
+    write_policies(out, scenario);
     write_section(out, "messenger", &schema_messenger, &scenario->messenger);
     write_targets(out, &scenario->targets);
     write_section(out, "plan", &schema_plan, &scenario->plan);
