@@ -205,20 +205,17 @@ static void its_prefiller_is_gone(void **state)
     cluster_dies(&cluster, 100, 1);
     told_until(360);
     cluster_run(&cluster);
-    expect_trace(&cluster, "   371.162 decode-2  preempted r2 32 0\n"
-                           "   371.162 decode-2  admit_wait r2 3 2\n"
+    expect_trace(&cluster, "   371.162 decode-2  preempted r2 33 0\n"
                            "   371.162 decode-2  batch group 0 decode 1 prefill 0\n"
                            "   400.000 front     peer_lost 1 0\n"
                            "   400.000 decode-2  peer_lost 1 0\n"
                            "  1231.162 decode-2  finished r1 60 0\n"
-                           "  1231.162 decode-2  dispatched r2 2 0\n"
-                           "  1231.162 decode-2  prefill_started r2 2 0\n"
-                           "  1231.162 decode-2  batch group 0 decode 0 prefill 32\n"
-                           "  1231.162 decode-2  chunk r2 0+32\n"
-                           "  1263.162 decode-2  prefill_finished r2 2 0\n"
-                           "  1263.162 decode-2  ready r2 2 0\n"
-                           "  1263.162 decode-2  batch group 0 decode 1 prefill 0\n"
-                           "  1343.162 decode-2  finished r2 20 0\n");
+                           "  1231.162 decode-2  prefill_started r2 0 0\n"
+                           "  1231.162 decode-2  batch group 0 decode 0 prefill 33\n"
+                           "  1231.162 decode-2  chunk r2 0+33\n"
+                           "  1264.162 decode-2  prefill_finished r2 0 0\n"
+                           "  1264.162 decode-2  batch group 0 decode 1 prefill 0\n"
+                           "  1324.162 decode-2  finished r2 20 0\n");
     cluster_free(&cluster);
 }
 

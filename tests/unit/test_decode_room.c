@@ -305,8 +305,8 @@ static void test_what_is_cached_need_not_be_computed_again(void **state)
         lone_immediate(&decoder, 0x00100000, window > 0 ? 6 : 8);
         lone_immediate(&decoder, 0x00100001, window > 0 ? 6 : 8);
         lone_run_dry(&decoder);
-        assert_non_null(strstr(decoder.text, window > 0 ? "prefill 1/47+0 leave r1 chunk r2 0+47\n"
-                                                        : "prefill 1/15+32 leave r1 chunk r2 32+15\n"));
+        assert_non_null(strstr(decoder.text, window > 0 ? "prefill 1/48+0 leave r1 chunk r2 0+48\n"
+                                                        : "prefill 1/16+32 leave r1 chunk r2 32+16\n"));
         assert_lone_empty(&decoder);
         tear_down(NULL);
     }
