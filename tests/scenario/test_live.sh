@@ -29,7 +29,7 @@ endpoint=$(sed -n 's/.* at //p' served)
 
 status 0 replay last --endpoint "$endpoint" --db live.db --salt 7 --format json
 expect 'this client sent p50' "$here/err"
-# How near the two come is a measurement's affair; here a unit that is wrong, or a time that is not the clock's, is found.
+# How near the two come is for a quiet machine to say; here a wrong unit, or a time that is not the clock's, is found.
 python3 - out <<'P'
 import json, sys
 answer = json.load(open(sys.argv[1]))
