@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "real/fabric/fabric_internal.h"
 #include "real/fabric/provider.h"
+#include "host/clock.h"
 
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
@@ -120,8 +121,8 @@ static void wait_after(ssize_t count)
 {
     if (count > 0)
         return;
-    int64_t until_ns = fabric_clock_ns() + POLL_GAP_NS;
-    while (fabric_clock_ns() < until_ns)
+    int64_t until_ns = clock_now_ns() + POLL_GAP_NS;
+    while (clock_now_ns() < until_ns)
         continue;
 }
 
@@ -174,7 +175,7 @@ bool bare_loop_stream(struct bare_loop *loop, uint32_t window, size_t bytes, int
     enum { CONNECTING, WARMING, COUNTING, DRAINING } phase = CONNECTING;
     uint32_t least = BARE_WINDOW_MAX - window; /* contexts left unused by a full window */
     size_t offset = 0;
-    int64_t mark_ns = fabric_clock_ns();
+    int64_t mark_ns = clock_now_ns();
     *stream = (struct bare_stream){.writes = 0};
     while (phase != DRAINING || loop->unused_count < BARE_WINDOW_MAX) {
         while (phase != DRAINING && loop->unused_count > least &&
@@ -185,7 +186,7 @@ bool bare_loop_stream(struct bare_loop *loop, uint32_t window, size_t bytes, int
         ssize_t count = reap(loop);
         if (count < 0)
             return false;
-        int64_t now_ns = count > 0 || phase == CONNECTING ? fabric_clock_ns() : 0;
+        int64_t now_ns = count > 0 || phase == CONNECTING ? clock_now_ns() : 0;
         if (phase == CONNECTING && count == 0 && now_ns - mark_ns > FABRIC_STALL_NS)
             return false;
         if (count == 0)
@@ -205,13 +206,13 @@ bool bare_loop_stream(struct bare_loop *loop, uint32_t window, size_t bytes, int
 
 int64_t bare_loop_single_ns(struct bare_loop *loop, size_t bytes)
 {
-    int64_t start_ns = fabric_clock_ns();
+    int64_t start_ns = clock_now_ns();
     struct fi_context2 *context = loop->unused[--loop->unused_count];
     ssize_t rc;
-    while ((rc = post(loop, 0, bytes, context)) == -FI_EAGAIN && fabric_clock_ns() - start_ns < FABRIC_STALL_NS)
+    while ((rc = post(loop, 0, bytes, context)) == -FI_EAGAIN && clock_now_ns() - start_ns < FABRIC_STALL_NS)
         reap(loop);
     ssize_t count = 0;
     while (rc == 0 && (count = reap(loop)) == 0)
         continue;
-    return rc == 0 && count == 1 ? fabric_clock_ns() - start_ns : 0;
+    return rc == 0 && count == 1 ? clock_now_ns() - start_ns : 0;
 }

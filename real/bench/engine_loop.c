@@ -6,6 +6,7 @@
 #include "base/arith.h"
 #include "base/check.h"
 #include "real/fabric/fabric_internal.h"
+#include "host/clock.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -120,7 +121,7 @@ static void give(struct engine_loop *loop, uint32_t ticket, uint32_t immediate, 
 /* Waits for the next report of a kind; others are of no interest here. False: nothing came for too long. */
 static bool await(struct engine_loop *loop, unsigned kind, struct fabric_event *event)
 {
-    int64_t give_up_ns = fabric_clock_ns() + 2 * FABRIC_STALL_NS;
+    int64_t give_up_ns = clock_now_ns() + 2 * FABRIC_STALL_NS;
     struct fabric_report report;
     do {
         while (fabric_thread_next(loop->thread, &report)) {
@@ -131,7 +132,7 @@ static bool await(struct engine_loop *loop, unsigned kind, struct fabric_event *
         struct pollfd ready = {.fd = fabric_thread_fd(loop->thread), .events = POLLIN};
         if (poll(&ready, 1, WAIT_MS) == 1)
             fabric_thread_clear(loop->thread);
-    } while (fabric_clock_ns() < give_up_ns);
+    } while (clock_now_ns() < give_up_ns);
     return false;
 }
 
@@ -170,10 +171,10 @@ bool engine_loop_stream(struct engine_loop *loop, uint32_t units, int64_t warm_n
 bool engine_loop_single(struct engine_loop *loop, struct engine_single *single)
 {
     struct fabric_event event;
-    single->start_ns = fabric_clock_ns();
+    single->start_ns = clock_now_ns();
     give(loop, 0, SINGLE_IMMEDIATE, 1);
     bool good = await(loop, FABRIC_WRITE_DONE, &event) && event.status == WRITE_OK;
-    single->completion_ns = fabric_clock_ns() - single->start_ns;
+    single->completion_ns = clock_now_ns() - single->start_ns;
     single->post_ns = event.posted_ns - single->start_ns;
     return good;
 }
@@ -203,7 +204,7 @@ bool engine_loop_heard(struct engine_loop *loop, int64_t *counted_ns, int64_t *h
     while (fabric_thread_next(loop->thread, &report)) {
         if (report.kind != REPORT_EVENT || report.event.kind != FABRIC_IMMEDIATE)
             continue;
-        *heard_ns = fabric_clock_ns();
+        *heard_ns = clock_now_ns();
         *counted_ns = report.event.done_ns;
         heard = true;
     }

@@ -11,6 +11,7 @@
 #include "real/fabric/lifeline.h"
 #include "real/fabric/fabric_thread.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -10,6 +10,7 @@
 #include "real/cluster/real_world.h"
 #include "real/fabric/lifeline.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <signal.h>
 #include <stdio.h>

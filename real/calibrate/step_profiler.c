@@ -9,6 +9,7 @@
 #include "real/runtime/real_runtime.h"
 #include "real/cluster/real_world.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

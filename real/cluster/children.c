@@ -6,6 +6,7 @@
 #include "real/fabric/leftovers.h"
 #include "real/fabric/lifeline.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>

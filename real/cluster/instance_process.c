@@ -8,6 +8,7 @@
 #include "real/fabric/leftovers.h"
 #include "real/fabric/lifeline.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <signal.h>
 #include <stdio.h>

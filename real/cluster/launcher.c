@@ -7,6 +7,7 @@
 #include "host/interrupt.h"
 #include "real/executor/executor.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,6 +4,7 @@
 #include "base/arith.h"
 #include "real/cluster/rows.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>

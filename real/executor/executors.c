@@ -8,6 +8,7 @@
 #include "real/executor/executor.h"
 #include "real/fabric/lifeline.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

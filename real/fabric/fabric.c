@@ -6,6 +6,7 @@
 #include "base/arith.h"
 #include "base/check.h"
 #include "real/fabric/leftovers.h"
+#include "host/clock.h"
 
 #include <rdma/fi_errno.h>
 
@@ -14,13 +15,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-int64_t fabric_clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * NS_PER_S + now.tv_nsec;
-}
 
 static void immediate_arrived(void *owner, uint32_t immediate)
 {
@@ -216,7 +210,7 @@ struct fabric *fabric_make(const struct fabric_config *config, struct user_error
             fabric->config.stall_ns = FABRIC_STALL_NS;
         fabric->listener = (struct rail_listener){fabric, ticket_completed, immediate_arrived};
         /* Far from the keys of an engine that had this address before. */
-        fabric->next_key = (uint64_t)fabric_clock_ns() << 8;
+        fabric->next_key = (uint64_t)clock_now_ns() << 8;
         fabric->nics = calloc(FABRIC_NICS_MAX, sizeof *fabric->nics);
         fabric->ranks = calloc(config->rank_count, sizeof *fabric->ranks);
         good = fabric->nics != NULL && fabric->ranks != NULL && tickets_make(fabric) &&
@@ -337,8 +331,8 @@ static bool next_event(struct fabric *fabric, struct fabric_event *event)
     uint32_t immediate;
     uint64_t count;
     if (immediates_next(&fabric->immediates, &immediate, &count)) {
-        *event = (struct fabric_event){
-            .kind = FABRIC_IMMEDIATE, .id = immediate, .count = count, .done_ns = fabric_clock_ns()};
+        *event =
+            (struct fabric_event){.kind = FABRIC_IMMEDIATE, .id = immediate, .count = count, .done_ns = clock_now_ns()};
         return true;
     }
     if (stage_landed(fabric, &immediate, &count)) {
@@ -352,7 +346,7 @@ uint32_t fabric_poll(struct fabric *fabric, struct fabric_event *events, uint32_
 {
     bool progress = false;
     uint32_t count = 0;
-    fabric->now_ns = fabric_clock_ns();
+    fabric->now_ns = clock_now_ns();
     peers_poll(fabric, &progress);
     stage_poll(fabric, &progress);
     tickets_post(fabric, &progress);

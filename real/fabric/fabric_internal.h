@@ -144,6 +144,4 @@ bool region_wants_local(const struct fabric *fabric, uint32_t nic);
  * first bytes, and as many in its middle, are zero after that. False with a sentence. */
 bool region_probe(struct fabric *fabric, uint32_t nic, uint32_t rank, struct user_error *why);
 
-int64_t fabric_clock_ns(void);
-
 #endif

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "real/memory/shared_memory.h"
 #include "real/memory/ring.h"
+#include "host/clock.h"
 
 #include <pthread.h>
 #include <sched.h>

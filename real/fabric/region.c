@@ -4,6 +4,7 @@
 #include "real/fabric/fabric_internal.h"
 
 #include "base/arith.h"
+#include "host/clock.h"
 
 #include <rdma/fi_errno.h>
 
@@ -60,10 +61,10 @@ static void immediate(void *owner, uint32_t value)
 static bool wait_for(struct probe *probe, struct rail *from, struct rail *to)
 {
     struct rail_listener listener = {probe, completed, immediate};
-    int64_t until_ns = fabric_clock_ns() + PROBE_NS;
+    int64_t until_ns = clock_now_ns() + PROBE_NS;
     bool progress;
     while (!(probe->completed && probe->arrived)) {
-        int64_t now_ns = fabric_clock_ns();
+        int64_t now_ns = clock_now_ns();
         if (!rail_poll(from, &listener, now_ns, &progress) || !rail_poll(to, &listener, now_ns, &progress) ||
             (probe->completed && !probe->good) || now_ns > until_ns)
             return false;
@@ -84,11 +85,11 @@ static bool write_over(struct fabric *fabric, uint32_t nic, const struct rail_wr
         good = rail_address(&from, address[0], sizeof address[0]) > 0 &&
                rail_address(&to, address[1], sizeof address[1]) > 0 && rail_connect(&from, address[1]) &&
                rail_connect(&to, address[0]);
-        int64_t until_ns = fabric_clock_ns() + PROBE_NS;
+        int64_t until_ns = clock_now_ns() + PROBE_NS;
         enum rail_result posted = RAIL_AGAIN;
-        while (good && posted == RAIL_AGAIN && fabric_clock_ns() < until_ns) {
+        while (good && posted == RAIL_AGAIN && clock_now_ns() < until_ns) {
             bool progress;
-            posted = rail_post(&from, write, fabric_clock_ns());
+            posted = rail_post(&from, write, clock_now_ns());
             rail_poll(&from, &listener, 0, &progress);
             rail_poll(&to, &listener, 0, &progress);
         }

@@ -4,6 +4,7 @@
 
 #include "base/arith.h"
 #include "base/check.h"
+#include "host/clock.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -116,7 +117,7 @@ static void ticket_settle(struct fabric *fabric, uint32_t slot, bool posted)
     }
     if (ticket->state == TICKET_DRAINING && ticket->completed == ticket->submitted) {
         ticket->state = TICKET_DONE;
-        ticket->done_ns = fabric_clock_ns();
+        ticket->done_ns = clock_now_ns();
         list_append(fabric, &fabric->done, slot);
     }
 }
@@ -318,7 +319,7 @@ static void ticket_post(struct fabric *fabric, uint32_t slot, bool *progress)
             break;
         *progress = true;
         if (ticket->submitted++ == 0)
-            ticket->posted_ns = fabric_clock_ns();
+            ticket->posted_ns = clock_now_ns();
         ticket->bytes += piece.bytes;
         fabric->counters.writes_posted++;
         fabric->counters.bytes_posted += piece.bytes;

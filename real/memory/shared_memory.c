@@ -79,10 +79,3 @@ void doorbell_wait(struct doorbell *bell, uint32_t seen, int64_t timeout_ns)
     word_wait(&bell->rung, seen, timeout_ns);
     atomic_store_explicit(&bell->asleep, false, memory_order_relaxed);
 }
-
-int64_t clock_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}

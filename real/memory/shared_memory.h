@@ -43,7 +43,4 @@ void doorbell_ring(struct doorbell *bell);
 /* Sleeps unless it has rung since `seen`. */
 void doorbell_wait(struct doorbell *bell, uint32_t seen, int64_t timeout_ns);
 
-/* CLOCK_MONOTONIC. */
-int64_t clock_now_ns(void);
-
 #endif

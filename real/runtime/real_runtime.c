@@ -4,6 +4,7 @@
 
 #include "base/arith.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <errno.h>
 #include <sched.h>

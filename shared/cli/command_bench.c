@@ -13,6 +13,7 @@
 #include "cli/run_options.h"
 #include "run/stored_run.h"
 #include "sim/sim_run.h"
+#include "host/clock.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -45,13 +46,6 @@ struct measured {
     int64_t peak_kib; /* filled in by the parent */
 };
 
-static int64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
 /* Without a database: the simulation alone. */
 static struct measured simulate(const struct scenario *scenario, const struct trace_file *recorded)
 {
@@ -67,14 +61,14 @@ static struct measured simulate(const struct scenario *scenario, const struct tr
     /* Reading kernel tables is not simulating: a plan does it once for thousands of runs. */
     if (!run_models_make(scenario, &choice, &models, &why))
         return (struct measured){.complete = false};
-    int64_t start_ns = monotonic_ns();
+    int64_t start_ns = clock_now_ns();
     run_play(&sim_backend, &config, &result);
     struct measured measured = {
         .complete = result.status == RUN_COMPLETE,
         .requests = result.summary.arrived,
         .events = result.summary.event_count,
         .steps = result.steps,
-        .wall_ns = monotonic_ns() - start_ns,
+        .wall_ns = clock_now_ns() - start_ns,
     };
     run_result_free(&result);
     run_models_free(&models);
@@ -104,10 +98,10 @@ static struct measured simulate_stored(struct scenario *scenario, const struct t
             .scenario = scenario, .choice = &choice, .seed = scenario->seed, .recorded = recorded};
         struct stored_run what = {.store = store, .backend = &sim_backend, .config = &config, .kind = RESULTS_RUN};
         int64_t run;
-        int64_t start_ns = monotonic_ns();
+        int64_t start_ns = clock_now_ns();
         struct run_summary summary;
         measured.complete = stored_run(&what, &run, &summary, &error) == RUN_COMPLETE;
-        measured.wall_ns = monotonic_ns() - start_ns;
+        measured.wall_ns = clock_now_ns() - start_ns;
         measured.requests = summary.arrived;
         measured.events = summary.event_count;
         results_close(store, &error);
@@ -181,7 +175,7 @@ static struct measured whole_command(const struct arguments *arguments, uint32_t
         words[count++] = "--set";
         words[count++] = set;
     }
-    int64_t start_ns = monotonic_ns();
+    int64_t start_ns = clock_now_ns();
     pid_t child = fork();
     if (child == 0) {
         int nowhere = open("/dev/null", O_WRONLY);
@@ -193,7 +187,7 @@ static struct measured whole_command(const struct arguments *arguments, uint32_t
     if (child > 0 && wait4(child, &status, 0, &usage) == child) {
         /* What a scenario expects of its own load need not hold of another's. */
         measured.complete = WIFEXITED(status) && WEXITSTATUS(status) <= EXIT_WORSE;
-        measured.wall_ns = monotonic_ns() - start_ns;
+        measured.wall_ns = clock_now_ns() - start_ns;
         measured.peak_kib = usage.ru_maxrss;
     }
     unlink(database);

@@ -5,6 +5,7 @@
 #include "host/memory.h"
 
 #include "base/arith.h"
+#include "host/clock.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -28,13 +29,6 @@ struct progress {
     char label[64];
     char note[128];
 };
-
-static int64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + (int64_t)now.tv_nsec;
-}
 
 void progress_text(char *text, size_t size, const char *label, const char *note, uint64_t done, uint64_t total,
                    int64_t elapsed_ns)
@@ -60,7 +54,7 @@ struct progress *progress_start(const char *label, uint64_t total)
 {
     struct progress *progress = memory_zeroed(1, sizeof *progress);
     progress->shown = isatty(STDERR_FILENO);
-    progress->start_ns = clock_ns();
+    progress->start_ns = clock_now_ns();
     atomic_init(&progress->done, 0);
     atomic_init(&progress->total, total);
     atomic_init(&progress->redraw_ns, progress->start_ns);
@@ -93,7 +87,7 @@ void progress_add(struct progress *progress, uint64_t done)
     atomic_fetch_add(&progress->done, done);
     if (!progress->shown)
         return;
-    int64_t now_ns = clock_ns();
+    int64_t now_ns = clock_now_ns();
     /* Whoever finds another thread drawing leaves it to it. */
     if (now_ns < atomic_load(&progress->redraw_ns) || pthread_mutex_trylock(&progress->drawing) != 0)
         return;
@@ -107,7 +101,7 @@ void progress_note(struct progress *progress, const char *note)
         return;
     pthread_mutex_lock(&progress->drawing);
     snprintf(progress->note, sizeof progress->note, "%s", note);
-    int64_t now_ns = clock_ns();
+    int64_t now_ns = clock_now_ns();
     if (progress->shown && now_ns >= atomic_load(&progress->redraw_ns))
         draw(progress, now_ns);
     pthread_mutex_unlock(&progress->drawing);

@@ -6,6 +6,7 @@
 #include "host/interrupt.h"
 #include "host/memory.h"
 #include "live/load_client.h"
+#include "host/clock.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -76,17 +77,10 @@ struct live {
     uint64_t uncounted; /* answers whose tokens nobody but this client counted */
 };
 
-static int64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
 static int64_t now_ns(const void *self)
 {
     const struct live *live = self;
-    return live->begun ? clock_ns() - live->start_ns : 0;
+    return live->begun ? clock_now_ns() - live->start_ns : 0;
 }
 
 static uint32_t live_count(const void *self)
@@ -303,13 +297,13 @@ static bool turn(void *self)
     if (!live->begun) {
         live->begun = true;
         run_notice(live->run, "prompts have --salt %" PRIu64, live->options->salt);
-        live->start_ns = clock_ns();
+        live->start_ns = clock_now_ns();
         run_begin(live->run);
     }
     deliver(live);
     if (run_fed(live->run) && live_count(live) == 0)
         return false;
-    int64_t until_ns = time_add(clock_ns(), TURN_MAX_NS);
+    int64_t until_ns = time_add(clock_now_ns(), TURN_MAX_NS);
     if (live->wake_ns != TIME_NEVER)
         until_ns = min_i64(until_ns, time_add(live->start_ns, live->wake_ns));
     int64_t busy_ns = load_client_turn(live->client, until_ns);

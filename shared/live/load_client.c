@@ -5,6 +5,7 @@
 #include "base/arith.h"
 #include "host/memory.h"
 #include "live/sse.h"
+#include "host/clock.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -56,13 +57,6 @@ struct load_client {
     uint32_t live;
 };
 
-static int64_t clock_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
 /* ---- What libcurl asks for --------------------------------------------------------------------------------------- */
 
 static int on_socket(CURL *easy, curl_socket_t socket, int what, void *self, void *known)
@@ -87,7 +81,7 @@ static int on_timer(CURLM *multi, long wait_ms, void *self)
 {
     (void)multi;
     struct load_client *client = self;
-    client->curl_ns = wait_ms < 0 ? TIME_NEVER : time_add(clock_ns(), wait_ms * 1000000);
+    client->curl_ns = wait_ms < 0 ? TIME_NEVER : time_add(clock_now_ns(), wait_ms * 1000000);
     return 0;
 }
 
@@ -166,7 +160,7 @@ static void tell_end(struct exchange *exchange, CURLcode code)
     else if (end != EXCHANGE_COMPLETE && end != EXCHANGE_EMPTY)
         snprintf(why, sizeof why, "%s", code == CURLE_OK ? "it ended before [DONE]" : curl_easy_strerror(code));
     struct exchange_result result = {.end = end, .status = status, .reply = &exchange->reply, .why = why};
-    events->ended(events->self, exchange->id, &result, clock_ns());
+    events->ended(events->self, exchange->id, &result, clock_now_ns());
 }
 
 /* ---- Exchanges --------------------------------------------------------------------------------------------------- */
@@ -231,7 +225,7 @@ void load_client_send(struct load_client *client, uint32_t id, char *body, size_
     exchange->body = body;
     exchange->streams = exchange->malformed = exchange->error = false;
     exchange->text_length = 0;
-    exchange->heard_ns = clock_ns();
+    exchange->heard_ns = clock_now_ns();
     exchange->reply = (struct reply){0};
     sse_reset(&exchange->reader);
     exchange->next = client->table[id % TABLE_SIZE];
@@ -271,7 +265,7 @@ static void take_ended(struct load_client *client)
 
 static void end_stalled(struct load_client *client)
 {
-    int64_t now_ns = clock_ns();
+    int64_t now_ns = clock_now_ns();
     int64_t before_ns = now_ns - (int64_t)client->config.idle_max_s * NS_PER_S;
     if (now_ns - client->looked_ns < STALL_POLL_NS)
         return;
@@ -300,7 +294,7 @@ int64_t load_client_turn(struct load_client *client, int64_t until_ns)
     int running;
     wait_until(client, max_i64(1, min_i64(until_ns, client->curl_ns)));
     int count = epoll_wait(client->epoll, events, EVENTS_AT_ONCE, -1);
-    client->read_ns = clock_ns();
+    client->read_ns = clock_now_ns();
     int64_t began_ns = client->read_ns;
     for (int i = 0; i < count; i++) {
         uint32_t happened = events[i].events;
@@ -311,7 +305,7 @@ int64_t load_client_turn(struct load_client *client, int64_t until_ns)
                    ((happened & (uint32_t)(EPOLLERR | EPOLLHUP)) != 0 ? CURL_CSELECT_ERR : 0);
         curl_multi_socket_action(client->multi, events[i].data.fd, what, &running);
     }
-    if (client->curl_ns <= clock_ns()) {
+    if (client->curl_ns <= clock_now_ns()) {
         client->curl_ns = TIME_NEVER;
         curl_multi_socket_action(client->multi, CURL_SOCKET_TIMEOUT, 0, &running);
         /* What is not due yet by less than its millisecond stays, and is not told again. */
@@ -321,7 +315,7 @@ int64_t load_client_turn(struct load_client *client, int64_t until_ns)
     }
     take_ended(client);
     end_stalled(client);
-    return clock_ns() - began_ns;
+    return clock_now_ns() - began_ns;
 }
 
 /* ---- Set-up ------------------------------------------------------------------------------------------------------ */

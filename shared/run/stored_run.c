@@ -7,6 +7,7 @@
 #include "host/interrupt.h"
 #include "host/memory.h"
 #include "world/scenario/scenario_lua.h"
+#include "host/clock.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -109,13 +110,6 @@ static void stream_free(struct stream *stream)
     free(stream->samples.items);
 }
 
-static int64_t wall_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
 /* What was set is stored with the run: it is how the run can be had again. */
 static uint32_t params_of(const struct stored_run *what, struct results_param *params)
 {
@@ -198,9 +192,9 @@ enum run_status stored_run(const struct stored_run *what, int64_t *run, struct r
         .notice = what->config->listener.notice != NULL ? on_notice : NULL,
     };
     struct run_result result;
-    int64_t start_ns = wall_ns();
+    int64_t start_ns = clock_now_ns();
     run_play(what->backend, &config, &result);
-    int64_t took_ns = wall_ns() - start_ns;
+    int64_t took_ns = clock_now_ns() - start_ns;
     if (!streams) {
         CHECK(pthread_mutex_lock(what->lock) == 0);
         *run = begin(what, error);

@@ -6,6 +6,7 @@
 #include "host/memory.h"
 #include "serve/token_clock.h"
 #include "sim/sim_run.h"
+#include "host/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -63,13 +64,6 @@ struct served {
     struct node_feed *feeds;
     uint64_t preemptions;
 };
-
-static int64_t wall_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
 
 struct served *served_make(const struct served_config *config)
 {
@@ -157,7 +151,7 @@ void served_abort(struct served *served, uint32_t request)
 void served_close(struct served *served, int64_t grace_ns)
 {
     lock(served);
-    served->close_ns = time_add(wall_ns(), grace_ns);
+    served->close_ns = time_add(clock_now_ns(), grace_ns);
     CHECK(pthread_cond_signal(&served->changed) == 0);
     unlock(served);
 }
@@ -228,9 +222,9 @@ static bool pace(void *self, int64_t next_ns, int64_t *until_ns)
     struct served *served = self;
     lock(served);
     if (served->start_ns == 0)
-        served->start_ns = wall_ns();
+        served->start_ns = clock_now_ns();
     look(served);
-    int64_t now_ns = wall_ns();
+    int64_t now_ns = clock_now_ns();
     int64_t due_ns = next_ns == TIME_NEVER ? TIME_NEVER : time_add(served->start_ns, next_ns);
     if (due_ns < now_ns)
         served->stats.lag_max_us =
@@ -250,7 +244,7 @@ static bool pace(void *self, int64_t next_ns, int64_t *until_ns)
             struct timespec at = {.tv_sec = (time_t)(wake_ns / NS_PER_S), .tv_nsec = (long)(wake_ns % NS_PER_S)};
             pthread_cond_timedwait(&served->changed, &served->lock, &at);
         }
-        now_ns = wall_ns();
+        now_ns = clock_now_ns();
     }
     bool over = served->close_ns != TIME_NEVER && served->live == 0 && served->sent_count == 0;
     *until_ns = now_ns - served->start_ns;

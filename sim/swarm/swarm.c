@@ -6,6 +6,7 @@
 #include "base/arith.h"
 #include "host/interrupt.h"
 #include "host/memory.h"
+#include "host/clock.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -42,13 +43,6 @@ struct process {
     pid_t id; /* 0: it has ended */
     FILE *report;
 };
-
-static int64_t wall_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
 
 /* ---- Worker ------------------------------------------------------------------------------------------------------ */
 
@@ -139,7 +133,7 @@ static uint64_t seeds_done(const struct shared *shared, uint32_t jobs)
 static void wait_for_all(const struct swarm_options *options, struct shared *shared, struct process *processes,
                          uint32_t jobs, struct swarm_result *result)
 {
-    int64_t start_ns = wall_ns();
+    int64_t start_ns = clock_now_ns();
     uint64_t told = 0;
     for (uint32_t running = jobs; running > 0;) {
         running = 0;
@@ -147,7 +141,7 @@ static void wait_for_all(const struct swarm_options *options, struct shared *sha
             reap(options, shared, &processes[i], &shared->workers[i], &result->interrupted);
             running += processes[i].id != 0;
         }
-        bool late = options->seconds > 0 && wall_ns() - start_ns >= options->seconds * NS_PER_S;
+        bool late = options->seconds > 0 && clock_now_ns() - start_ns >= options->seconds * NS_PER_S;
         if (interrupt_requested())
             result->interrupted = true;
         if (late || result->interrupted)
@@ -161,7 +155,7 @@ static void wait_for_all(const struct swarm_options *options, struct shared *sha
         if (running > 0)
             nanosleep(&pause, NULL);
     }
-    result->wall_ns = wall_ns() - start_ns;
+    result->wall_ns = clock_now_ns() - start_ns;
 }
 
 static void collect(const struct shared *shared, uint32_t jobs, struct swarm_result *result)

@@ -5,6 +5,7 @@
 #include "real/memory/shared_memory.h"
 #include "real/executor/step_codec.h"
 #include "real/cluster/trace_merge.h"
+#include "host/clock.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -9,6 +9,7 @@
 #include "real/cluster/real_world.h"
 #include "real/memory/shared_memory.h"
 #include "support/contract.h"
+#include "host/clock.h"
 
 #include <pthread.h>
 #include <setjmp.h>

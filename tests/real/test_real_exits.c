@@ -7,6 +7,7 @@
 #include "cli/real/run_real.h"
 #include "real/memory/shared_memory.h"
 #include "support/real_run.h"
+#include "host/clock.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -13,6 +13,7 @@
 #include "real/memory/shared_memory.h"
 #include "support/real_run.h"
 #include "support/sockets.h"
+#include "host/clock.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

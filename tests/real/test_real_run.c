@@ -8,6 +8,7 @@
 #include "real/runtime/recording.h"
 #include "real/cluster/real_world.h"
 #include "support/real_run.h"
+#include "host/clock.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -7,6 +7,7 @@
 #include "real/memory/shared_memory.h"
 #include "cli/real/run_real.h"
 #include "support/real_run.h"
+#include "host/clock.h"
 
 #include <setjmp.h>
 #include <signal.h>

@@ -4,6 +4,7 @@
 
 #include "real/memory/ring.h"
 #include "real/memory/shared_memory.h"
+#include "host/clock.h"
 
 #include <pthread.h>
 #include <sched.h>

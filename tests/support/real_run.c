@@ -12,6 +12,7 @@
 #include "real/memory/shared_memory.h"
 #include "real/cluster/real_world.h"
 #include "support/device_instance.h"
+#include "host/clock.h"
 
 #include <dirent.h>
 #include <errno.h>
