@@ -236,15 +236,16 @@ uint32_t router_next(const struct router *router, uint32_t start, const struct r
 
 uint32_t router_any(struct router *router, const struct router_choice *choice)
 {
+    if (choice->near == NO_MEMBER)
+        return router_next(router, (uint32_t)rng_below(&router->rng, router->count), choice);
     uint32_t members = 0;
     for (uint32_t m = 0; m < router->count; m++)
-        members += choice->near == NO_MEMBER || router->members[m].domain_first == choice->near;
-    uint32_t start = 0;
+        members += router->members[m].domain_first == choice->near;
     uint32_t passed = (uint32_t)rng_below(&router->rng, members);
-    for (; choice->near != NO_MEMBER; start++)
-        if (router->members[start].domain_first == choice->near && passed-- == 0)
-            break;
-    return router_next(router, choice->near == NO_MEMBER ? passed : start, choice);
+    uint32_t start = choice->near;
+    for (; router->members[start].domain_first != choice->near || passed-- > 0; start++)
+        continue;
+    return router_next(router, start, choice);
 }
 
 static uint32_t choose(struct router *router, const struct request_spec *request, const struct router_choice *choice)
