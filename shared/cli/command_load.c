@@ -20,7 +20,7 @@ struct passing {
     uint64_t blocks;
     uint64_t aborts;
     uint32_t block_tokens;
-    int64_t *turn_ns; /* by conversation: when its last turn came; NULL: none follow */
+    int64_t *turn_ns; /* by conversation: when its last turn came; -1: there was none */
     uint32_t conversations;
 };
 
@@ -50,7 +50,7 @@ static void write_request(struct passing *passing, const struct workload_item *i
 {
     FILE *file = passing->file;
     fputc('{', file);
-    int64_t before_ns = conversation == 0 ? -1 : passing->turn_ns[conversation];
+    int64_t before_ns = conversation < passing->conversations ? passing->turn_ns[conversation] : -1;
     if (conversation > 0)
         fprintf(file, "\"session_id\": \"%" PRIu32 "\", ", conversation);
     if (before_ns >= 0)
@@ -73,8 +73,7 @@ static void note_turn(struct passing *passing, uint32_t conversation, int64_t ar
             passing->turn_ns[c] = -1;
         passing->conversations = count;
     }
-    if (passing->file != NULL)
-        passing->turn_ns[conversation] = arrival_ns;
+    passing->turn_ns[conversation] = arrival_ns;
 }
 
 static bool pass(struct passing *passing, const struct scenario *scenario, uint64_t seed,
@@ -93,12 +92,11 @@ static bool pass(struct passing *passing, const struct scenario *scenario, uint6
         passing->requests++;
         passing->blocks += item.spec.block_count;
         passing->block_tokens = item.spec.block_count > 0 ? item.spec.block_tokens : passing->block_tokens;
-        if (conversation > 0)
-            note_turn(passing, conversation, passing->file == NULL ? 0 : passing->turn_ns[conversation]);
-        if (passing->file != NULL)
+        if (passing->file != NULL) {
             write_request(passing, &item, conversation);
-        if (conversation > 0)
-            note_turn(passing, conversation, item.arrival_ns);
+            if (conversation > 0)
+                note_turn(passing, conversation, item.arrival_ns);
+        }
         workload_answered(workload, item.spec.id, item.arrival_ns);
     }
     workload_free(workload);
@@ -127,7 +125,6 @@ static bool write_all(const struct scenario *scenario, uint64_t seed, const stru
     FILE *file = path == NULL ? command->out : fopen(path, "w");
     if (file == NULL) {
         user_error_set(error, path, 0, NULL, "%s", strerror(errno));
-        free(passing.turn_ns);
         return false;
     }
     struct arena measure = arena_measure();
@@ -136,8 +133,7 @@ static bool write_all(const struct scenario *scenario, uint64_t seed, const stru
     void *memory = memory_aligned(measure.used);
     struct arena arena = arena_over(memory, measure.used);
     index_map_make(&passing.names, &arena, capacity);
-    struct passing second = {
-        .file = file, .names = passing.names, .turn_ns = passing.turn_ns, .conversations = passing.conversations};
+    struct passing second = {.file = file, .names = passing.names};
     bool good = pass(&second, scenario, seed, recorded, error);
     if ((path != NULL ? fclose(file) : fflush(file)) != 0)
         user_error_set(error, path, 0, NULL, "%s", strerror(errno));
