@@ -17,9 +17,9 @@
 
 #define TEXT_BYTES_PER_TOKEN 4
 
-static bool refuse(char *why, size_t size, const char *text)
+static bool refuse(struct user_error *error, const char *text)
 {
-    snprintf(why, size, "%s", text);
+    user_error_set(error, NULL, 0, NULL, "%s", text);
     return false;
 }
 
@@ -48,35 +48,35 @@ static bool add_text(struct completion_ask *ask, const char *text, size_t length
     return true;
 }
 
-static bool add_ids(struct completion_ask *ask, const json_t *ids, char *why, size_t size)
+static bool add_ids(struct completion_ask *ask, const json_t *ids, struct user_error *error)
 {
     size_t i;
     const json_t *id;
     json_array_foreach(ids, i, id)
     {
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) > UINT32_MAX)
-            return refuse(why, size, "prompt: token ids must be integers from 0 on");
+            return refuse(error, "prompt: token ids must be integers from 0 on");
         if (!add_token(ask, (uint32_t)json_integer_value(id)))
-            return refuse(why, size, "prompt: too long");
+            return refuse(error, "prompt: too long");
     }
     return true;
 }
 
 /* Text, ids, or a list of one of them. */
-static bool read_prompt(struct completion_ask *ask, const json_t *prompt, char *why, size_t size)
+static bool read_prompt(struct completion_ask *ask, const json_t *prompt, struct user_error *error)
 {
     if (json_is_array(prompt) && json_array_size(prompt) > 0 && !json_is_integer(json_array_get(prompt, 0))) {
         if (json_array_size(prompt) > 1)
-            return refuse(why, size, "prompt: one prompt a request is served here, and this is a list of several");
+            return refuse(error, "prompt: one prompt a request is served here, and this is a list of several");
         prompt = json_array_get(prompt, 0);
     }
-    if (json_is_array(prompt) && !add_ids(ask, prompt, why, size))
+    if (json_is_array(prompt) && !add_ids(ask, prompt, error))
         return false;
     if (!json_is_array(prompt) && !json_is_string(prompt))
-        return refuse(why, size, "prompt: must be text or a list of token ids");
+        return refuse(error, "prompt: must be text or a list of token ids");
     if (json_is_string(prompt) && !add_text(ask, json_string_value(prompt), json_string_length(prompt)))
-        return refuse(why, size, "prompt: too long");
-    return ask->prompt_tokens > 0 || refuse(why, size, "prompt: must have at least one token");
+        return refuse(error, "prompt: too long");
+    return ask->prompt_tokens > 0 || refuse(error, "prompt: must have at least one token");
 }
 
 static bool read_content(struct completion_ask *ask, const json_t *content)
@@ -94,40 +94,41 @@ static bool read_content(struct completion_ask *ask, const json_t *content)
     return true;
 }
 
-static bool read_messages(struct completion_ask *ask, const json_t *messages, char *why, size_t size)
+static bool read_messages(struct completion_ask *ask, const json_t *messages, struct user_error *error)
 {
     size_t i;
     const json_t *message;
     if (!json_is_array(messages) || json_array_size(messages) == 0)
-        return refuse(why, size, "messages: must be a list of at least one message");
+        return refuse(error, "messages: must be a list of at least one message");
     json_array_foreach(messages, i, message)
     {
         const char *role = json_string_value(json_object_get(message, "role"));
         if (role == NULL)
-            return refuse(why, size, "messages: each must be an object with a role");
+            return refuse(error, "messages: each must be an object with a role");
         bool room = true;
         for (uint32_t t = 0; t < MESSAGE_TOKENS && room; t++)
             room = add_token(ask, UINT32_MAX - (unsigned char)role[0]);
         if (!room || !read_content(ask, json_object_get(message, "content")))
-            return refuse(why, size, "messages: too long");
+            return refuse(error, "messages: too long");
     }
     return true;
 }
 
 /* ---- The rest ---------------------------------------------------------------------------------------------------- */
 
-static bool read_flag(const json_t *object, const char *key, bool *flag, char *why, size_t size)
+static bool read_flag(const json_t *object, const char *key, bool *flag, struct user_error *error)
 {
     const json_t *value = json_object_get(object, key);
     *flag = json_is_true(value);
     if (value == NULL || json_is_boolean(value) || json_is_null(value))
         return true;
-    snprintf(why, size, "%s: must be true or false", key);
+    user_error_set(error, NULL, 0, NULL, "%s: must be true or false", key);
     return false;
 }
 
 /* 0: absent. */
-static bool read_count(const json_t *object, const char *key, json_int_t least, uint32_t *count, char *why, size_t size)
+static bool read_count(const json_t *object, const char *key, json_int_t least, uint32_t *count,
+                       struct user_error *error)
 {
     const json_t *value = json_object_get(object, key);
     *count = 0;
@@ -138,63 +139,62 @@ static bool read_count(const json_t *object, const char *key, json_int_t least, 
         *count = (uint32_t)json_integer_value(value);
         return true;
     }
-    snprintf(why, size, "%s: must be an integer from %d to %d", key, (int)least, REQUEST_TOKENS_MAX);
+    user_error_set(error, NULL, 0, NULL, "%s: must be an integer from %d to %d", key, (int)least, REQUEST_TOKENS_MAX);
     return false;
 }
 
-static bool read_lengths(struct completion_ask *ask, const json_t *object, char *why, size_t size)
+static bool read_lengths(struct completion_ask *ask, const json_t *object, struct user_error *error)
 {
     uint32_t completion_tokens;
     uint32_t least;
     uint32_t choices;
-    if (!read_count(object, "max_tokens", 1, &ask->output_tokens, why, size) ||
-        !read_count(object, "max_completion_tokens", 1, &completion_tokens, why, size) ||
-        !read_count(object, "min_tokens", 0, &least, why, size) || !read_count(object, "n", 1, &choices, why, size))
+    if (!read_count(object, "max_tokens", 1, &ask->output_tokens, error) ||
+        !read_count(object, "max_completion_tokens", 1, &completion_tokens, error) ||
+        !read_count(object, "min_tokens", 0, &least, error) || !read_count(object, "n", 1, &choices, error))
         return false;
     if (choices > 1)
-        return refuse(why, size, "n: one answer a request is served here");
+        return refuse(error, "n: one answer a request is served here");
     if (ask->chat && completion_tokens > 0)
         ask->output_tokens = completion_tokens;
     /* vLLM's default. */
     if (!ask->chat && ask->output_tokens == 0)
         ask->output_tokens = 16;
     return ask->output_tokens == 0 || least <= ask->output_tokens ||
-           refuse(why, size, "min_tokens: must not be greater than max_tokens");
+           refuse(error, "min_tokens: must not be greater than max_tokens");
 }
 
-static bool read_object(struct completion_ask *ask, const json_t *object, char *why, size_t size)
+static bool read_object(struct completion_ask *ask, const json_t *object, struct user_error *error)
 {
     bool ignore_eos;
     if (!json_is_object(object))
-        return refuse(why, size, "the body must be a JSON object");
+        return refuse(error, "the body must be a JSON object");
     const json_t *model = json_object_get(object, "model");
     if (model != NULL && !json_is_string(model))
-        return refuse(why, size, "model: must be text");
+        return refuse(error, "model: must be text");
     if (model != NULL && json_string_length(model) >= sizeof ask->model)
-        return refuse(why, size, "model: too long");
+        return refuse(error, "model: too long");
     if (model != NULL)
         memcpy(ask->model, json_string_value(model), json_string_length(model) + 1);
     const json_t *options = json_object_get(object, "stream_options");
     /* An answer always has the length that was asked for: there is no end of sequence to be ignored. */
-    return read_flag(object, "stream", &ask->stream, why, size) &&
-           read_flag(object, "ignore_eos", &ignore_eos, why, size) &&
-           read_flag(options, "include_usage", &ask->include_usage, why, size) &&
-           read_flag(options, "continuous_usage_stats", &ask->continuous_usage, why, size) &&
-           read_lengths(ask, object, why, size) &&
-           (ask->chat ? read_messages(ask, json_object_get(object, "messages"), why, size)
-                      : read_prompt(ask, json_object_get(object, "prompt"), why, size));
+    return read_flag(object, "stream", &ask->stream, error) && read_flag(object, "ignore_eos", &ignore_eos, error) &&
+           read_flag(options, "include_usage", &ask->include_usage, error) &&
+           read_flag(options, "continuous_usage_stats", &ask->continuous_usage, error) &&
+           read_lengths(ask, object, error) &&
+           (ask->chat ? read_messages(ask, json_object_get(object, "messages"), error)
+                      : read_prompt(ask, json_object_get(object, "prompt"), error));
 }
 
-bool completion_read(const char *body, size_t length, bool chat, struct completion_ask *ask, char *why, size_t size)
+bool completion_read(const char *body, size_t length, bool chat, struct completion_ask *ask, struct user_error *error)
 {
-    json_error_t error;
+    json_error_t wrong;
     *ask = (struct completion_ask){.chat = chat};
-    json_t *object = json_loadb(body, length, JSON_REJECT_DUPLICATES, &error);
+    json_t *object = json_loadb(body, length, JSON_REJECT_DUPLICATES, &wrong);
     if (object == NULL) {
-        snprintf(why, size, "the body is not JSON: %s", error.text);
+        user_error_set(error, NULL, 0, NULL, "the body is not JSON: %s", wrong.text);
         return false;
     }
-    bool good = read_object(ask, object, why, size);
+    bool good = read_object(ask, object, error);
     json_decref(object);
     return good;
 }

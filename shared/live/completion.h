@@ -8,6 +8,8 @@
 #ifndef TANDEM_LIVE_COMPLETION_H
 #define TANDEM_LIVE_COMPLETION_H
 
+#include "host/user_error.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +26,7 @@ struct completion_ask {
 };
 
 /* False with a sentence for the client, for status 400. completion_ask_free() in either case. */
-bool completion_read(const char *body, size_t length, bool chat, struct completion_ask *ask, char *why, size_t size);
+bool completion_read(const char *body, size_t length, bool chat, struct completion_ask *ask, struct user_error *error);
 void completion_ask_free(struct completion_ask *ask);
 
 /* Chained hashes of the prompt's blocks of `block_tokens`: equal where the blocks and all before them are. Owned by the

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "host/memory.h"
 #include "live/completion.h"
+#include "host/clock.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -69,7 +70,7 @@ struct server {
     struct MHD_Daemon *daemon;
     uint16_t port;
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* `count` has come down, or `over` */
+    pthread_cond_t changed; /* `count` is 0, or `over` */
     struct call *table[TABLE_SIZE];
     struct call *all;
     uint32_t count;
@@ -78,13 +79,6 @@ struct server {
     int listener; /* after server_quiesce() */
     struct live_metrics metrics;
 };
-
-static int64_t clock_ns(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
 
 static void lock(struct server *server)
 {
@@ -125,7 +119,7 @@ static void grow_to(struct server *server, struct call *call, uint32_t produced)
     produced = min_u32(produced, call->limit);
     if (produced <= call->produced)
         return;
-    int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+    int64_t now_ns = clock_now_ns();
     uint32_t more = produced - call->produced;
     if (call->produced == 0)
         histogram_add(&server->metrics.ttft, now_ns - call->asked_ns, 1);
@@ -174,7 +168,7 @@ void server_ended(struct server *server, const struct request_row *row)
     if (call != NULL) {
         if (row->outcome == OUTCOME_COMPLETED) {
             grow_to(server, call, call->limit);
-            histogram_add(&metrics->e2e, clock_ns(CLOCK_MONOTONIC) - call->asked_ns, 1);
+            histogram_add(&metrics->e2e, clock_now_ns() - call->asked_ns, 1);
         }
         call->ended = true;
         call->outcome = row->outcome;
@@ -361,10 +355,10 @@ static void submit(struct call *call)
     if (spec.block_tokens != 0)
         blocks = completion_blocks(&call->ask, spec.block_tokens, &spec.block_count);
     spec.blocks = blocks;
-    call->created_unix_s = clock_ns(CLOCK_REALTIME) / NS_PER_S;
+    call->created_unix_s = (int64_t)time(NULL);
     lock(server);
     call->asked = true;
-    call->asked_ns = clock_ns(CLOCK_MONOTONIC);
+    call->asked_ns = clock_now_ns();
     call->request = server->config.engine.submit(server->config.engine.self, &spec);
     call->next = server->table[call->request % TABLE_SIZE];
     server->table[call->request % TABLE_SIZE] = call;
@@ -378,29 +372,31 @@ static enum MHD_Result ask(struct call *call)
 {
     struct MHD_Connection *connection = call->connection;
     const struct server_config *config = &call->server->config;
-    char why[256];
+    struct user_error error = {.set = false};
     if (call->too_large)
         return refuse(connection, MHD_HTTP_CONTENT_TOO_LARGE, "BadRequestError", "the body is too large");
-    bool good = completion_read(call->body == NULL ? "" : call->body, call->body_length, call->chat, &call->ask, why,
-                                sizeof why);
+    bool good =
+        completion_read(call->body == NULL ? "" : call->body, call->body_length, call->chat, &call->ask, &error);
     free(call->body);
     call->body = NULL;
     if (!good)
-        return refuse(connection, MHD_HTTP_BAD_REQUEST, "BadRequestError", why);
+        return refuse(connection, MHD_HTTP_BAD_REQUEST, "BadRequestError", error.text);
     if (call->ask.model[0] != '\0' && strcmp(call->ask.model, config->model) != 0) {
-        snprintf(why, sizeof why, "the model %.100s does not exist; %.100s is served", call->ask.model, config->model);
-        return refuse(connection, MHD_HTTP_NOT_FOUND, "NotFoundError", why);
+        user_error_set(&error, NULL, 0, NULL, "the model %.100s does not exist; %.100s is served", call->ask.model,
+                       config->model);
+        return refuse(connection, MHD_HTTP_NOT_FOUND, "NotFoundError", error.text);
     }
     uint32_t prompt = call->ask.prompt_tokens;
     uint32_t output = call->ask.output_tokens;
     if (output == 0 && prompt < config->request_tokens_max)
         output = config->request_tokens_max - prompt;
     if (output == 0 || (uint64_t)prompt + output > config->request_tokens_max) {
-        snprintf(why, sizeof why,
-                 "a request may have %" PRIu32 " tokens here, and this one has %" PRIu32 " in its prompt and asks for "
-                 "%" PRIu32,
-                 config->request_tokens_max, prompt, output);
-        return refuse(connection, MHD_HTTP_BAD_REQUEST, "BadRequestError", why);
+        user_error_set(&error, NULL, 0, NULL,
+                       "a request may have %" PRIu32 " tokens here, and this one has %" PRIu32
+                       " in its prompt and asks for "
+                       "%" PRIu32,
+                       config->request_tokens_max, prompt, output);
+        return refuse(connection, MHD_HTTP_BAD_REQUEST, "BadRequestError", error.text);
     }
     call->limit = output;
     submit(call);
@@ -534,7 +530,8 @@ static void completed(void *self, struct MHD_Connection *connection, void **stat
     else
         server->all = call->all_next;
     server->count--;
-    CHECK(pthread_cond_broadcast(&server->changed) == 0);
+    if (server->count == 0)
+        CHECK(pthread_cond_broadcast(&server->changed) == 0);
     unlock(server);
     completion_ask_free(&call->ask);
     free(call->pending);
@@ -564,7 +561,8 @@ static void *watch(void *self)
         until.tv_nsec += GONE_POLL_MS * 1000000L;
         until.tv_sec += until.tv_nsec / NS_PER_S;
         until.tv_nsec %= NS_PER_S;
-        pthread_cond_timedwait(&server->changed, &server->lock, &until);
+        while (!server->over && pthread_cond_timedwait(&server->changed, &server->lock, &until) == 0)
+            continue;
         for (struct call *call = server->all; call != NULL; call = call->all_next) {
             if (!call->suspended || !went_away(call))
                 continue;

@@ -7,8 +7,7 @@
  * chunk: what waits for it is a number, not text. A client that goes away, or shuts down its side of the connection,
  * aborts its request within GONE_POLL_MS.
  *
- * Without an engine to answer for them requests are never lost: each ends in an answer, an error, or its client's
- * absence.
+ * No request is lost: each ends in an answer, an error, or its client's absence.
  */
 #ifndef TANDEM_LIVE_SERVER_H
 #define TANDEM_LIVE_SERVER_H

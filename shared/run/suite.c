@@ -49,7 +49,7 @@ static const char *statistic_dot(const char *text)
     return strchr(strncmp(text, SPAN_PREFIX, prefix) == 0 ? text + prefix : text, '.');
 }
 
-static bool unknown_watch(const char *text, char *why, size_t why_size)
+static bool unknown_watch(const char *text, struct user_error *error)
 {
     const char *known[LATENCIES + SPAN_COUNT + 2];
     char spans[SPAN_COUNT][40];
@@ -68,20 +68,20 @@ static bool unknown_watch(const char *text, char *why, size_t why_size)
     snprintf(name, sizeof name, "%.*s", (int)(length < 47 ? length : 47), text);
     const char *nearest = nearest_name(name, known, count);
     if (nearest != NULL && strcmp(nearest, name) == 0)
-        snprintf(why, why_size, "'%.40s': a statistic is wanted after the name, as in %s.p95 or %s.mean", text, nearest,
-                 nearest);
+        user_error_set(error, NULL, 0, NULL, "'%.40s': a statistic is wanted after the name, as in %s.p95 or %s.mean",
+                       text, nearest, nearest);
     else
-        snprintf(why, why_size, "nothing is called '%.40s'%s%s%s", text, nearest == NULL ? "" : "; did you mean '",
-                 nearest == NULL ? "; ttft.p95, spans.prefill.mean or goodput is" : nearest,
-                 nearest == NULL ? "" : "'?");
+        user_error_set(
+            error, NULL, 0, NULL, "nothing is called '%.40s'%s%s%s", text, nearest == NULL ? "" : "; did you mean '",
+            nearest == NULL ? "; ttft.p95, spans.prefill.mean or goodput is" : nearest, nearest == NULL ? "" : "'?");
     return false;
 }
 
-bool watch_read(const char *text, struct watch *watch, char *why, size_t why_size)
+bool watch_read(const char *text, struct watch *watch, struct user_error *error)
 {
     *watch = (struct watch){.percentile_permille = WATCH_MEAN};
     if (strlen(text) >= sizeof watch->name)
-        return unknown_watch(text, why, why_size);
+        return unknown_watch(text, error);
     snprintf(watch->name, sizeof watch->name, "%s", text);
     if (strcmp(text, "goodput") == 0 || strcmp(text, "completed") == 0) {
         watch->kind = text[0] == 'g' ? WATCH_GOODPUT : WATCH_COMPLETED;
@@ -90,7 +90,7 @@ bool watch_read(const char *text, struct watch *watch, char *why, size_t why_siz
     }
     const char *dot = statistic_dot(text);
     if (dot == NULL || !read_statistic(dot + 1, &watch->percentile_permille))
-        return unknown_watch(text, why, why_size);
+        return unknown_watch(text, error);
     size_t length = (size_t)(dot - text);
     for (uint32_t k = 0; k < LATENCIES; k++) {
         watch->kind = (enum watch_kind)k;
@@ -105,7 +105,7 @@ bool watch_read(const char *text, struct watch *watch, char *why, size_t why_siz
             strncmp(text + prefix, span_names[k], length - prefix) == 0)
             return true;
     }
-    return unknown_watch(text, why, why_size);
+    return unknown_watch(text, error);
 }
 
 /* ---- The file ---------------------------------------------------------------------------------------------------- */
@@ -184,11 +184,11 @@ static void read_sets(const struct cursor *cursor, struct suite_case *item)
 static void read_watch(const struct cursor *cursor, struct suite_case *item)
 {
     lua_State *L = cursor->reader->L;
-    char why[256];
+    struct user_error wrong = {.set = false};
     if (cursor_push(cursor, "watch") == LUA_TNIL) {
         item->watch_count = LENGTH(watched_by_default);
         for (uint32_t k = 0; k < item->watch_count; k++)
-            CHECK(watch_read(watched_by_default[k], &item->watch[k], why, sizeof why));
+            CHECK(watch_read(watched_by_default[k], &item->watch[k], &wrong));
         lua_pop(L, 1);
         return;
     }
@@ -200,8 +200,8 @@ static void read_watch(const struct cursor *cursor, struct suite_case *item)
         lua_rawgeti(L, -1, (lua_Integer)k + 1);
         if (lua_type(L, -1) != LUA_TSTRING)
             cursor_fail(cursor, "watch", "texts are wanted, as in { \"ttft.p95\", \"goodput\" }");
-        if (!watch_read(lua_tostring(L, -1), &item->watch[k], why, sizeof why))
-            cursor_fail(cursor, "watch", "%s", why);
+        if (!watch_read(lua_tostring(L, -1), &item->watch[k], &wrong))
+            cursor_fail(cursor, "watch", "%s", wrong.text);
         lua_pop(L, 1);
     }
     lua_pop(L, 1);

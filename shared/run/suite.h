@@ -73,6 +73,6 @@ struct suite *suite_load(const char *path, struct user_error *error);
 void suite_free(struct suite *suite);
 
 /* Reads "ttft.p95" and its like; false with a sentence that names the nearest. */
-bool watch_read(const char *text, struct watch *watch, char *why, size_t why_size);
+bool watch_read(const char *text, struct watch *watch, struct user_error *error);
 
 #endif

@@ -12,9 +12,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     for (int chat = 0; chat < 2; chat++) {
         struct completion_ask ask;
-        char why[256] = "";
-        bool good = completion_read((const char *)data, size, chat == 1, &ask, why, sizeof why);
-        CHECK(good ? ask.prompt_tokens > 0 && ask.tokens != NULL : why[0] != '\0');
+        struct user_error error = {.set = false};
+        bool good = completion_read((const char *)data, size, chat == 1, &ask, &error);
+        CHECK(good ? ask.prompt_tokens > 0 && ask.tokens != NULL : error.set);
         if (good) {
             uint32_t count;
             free(completion_blocks(&ask, 16, &count));

@@ -20,9 +20,9 @@
 static void watch(struct case_result *one, const char *name, const int64_t *before, const int64_t *after,
                   uint32_t pairs)
 {
-    char why[256];
+    struct user_error error = {.set = false};
     struct watched *watched = &one->watched[one->watched_count++];
-    assert_true(watch_read(name, &watched->watch, why, sizeof why));
+    assert_true(watch_read(name, &watched->watch, &error));
     struct paired_rule rule = {watched->watch.more_is_better, 10};
     watched->paired = paired_compare(before, after, pairs, &rule);
 }
