@@ -130,10 +130,9 @@ void mixed_step_done(struct instance *instance)
     microbatch->chunk_count = 0;
     for (uint32_t i = 0; i < microbatch->aborting_count; i++) {
         uint32_t slot = microbatch->aborting[i];
-        if (instance->sequences[slot].state == SEQUENCE_DECODE && instance->sequences[slot].aborting) {
-            decode_leave(instance, slot);
-            end_aborted(instance, slot);
-        }
+        CHECK(instance->sequences[slot].aborting); /* noted once: nothing else takes it away meanwhile */
+        decode_leave(instance, slot);
+        end_aborted(instance, slot);
     }
     microbatch->aborting_count = 0;
 }
